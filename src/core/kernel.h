@@ -1,0 +1,56 @@
+// Kernel: one way to compute a pass. THE table (kernels.cpp) lists all kernels of all back ends, best first.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/problem.h"
+#include "core/threads.h"
+
+namespace tilewise {
+
+// What planning chooses or is told, beyond the problem.
+struct Settings {
+  int workers = 1;          // tasks to run at once
+  int64_t fast_memory = 0;  // M, fp32 elements: sizes the blocks of `standard` and `v1`
+};
+
+// A kernel's choices for a problem; only speed and memory depend on them. 0 = has no such thing.
+struct Sizing {
+  int64_t query_rows = 0;       // of a tile: rows that share each visit of a block of keys
+  int64_t keys = 0;             // of a block
+  int64_t chunk_keys = 0;       // keys that one unit of a backward pass owns
+  int64_t splits = 0;           // parts of the keys worked on at once
+  uint64_t workspace_bytes = 0; // serves every problem that is no larger
+};
+
+struct Launch {
+  void* stream = nullptr;      // CUDA
+  char* workspace = nullptr;   // 256-byte aligned, any content
+  uint64_t workspace_bytes = 0;
+  Parallel parallel;           // CPU
+};
+
+enum class Rank : int32_t {
+  chosen,    // the first of these that accepts serves
+  fallback,  // serves what those refuse; refused with TILEWISE_STRICT=1
+  rung       // for comparison: only when forced
+};
+
+struct Kernel {
+  const char* name;  // backend.kernel[.isa].pass
+  Pass pass;
+  Rank rank;
+  int32_t device_type;
+  bool (*runs_here)(Text& why_not);
+  void (*refuse)(const Problem& problem, Text& reason);  // leaves `reason` empty if it serves the problem
+  Sizing (*size)(const Problem& problem, const Settings& settings);
+  Status (*launch)(const Problem& problem, const Settings& settings, const Launch& launch);
+};
+
+std::span<const Kernel* const> kernels();
+
+// True if `part` is a run of whole parts of `name`: "tiled", "cpu.tiled.avx2" of "cpu.tiled.avx2.forward".
+bool names_kernel(const char* part, const char* name);
+
+}  // namespace tilewise

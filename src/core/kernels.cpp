@@ -1,0 +1,27 @@
+#include <array>
+#include <cstring>
+
+#include "core/kernel.h"
+#include "cpu/kernels.h"
+
+namespace tilewise {
+namespace {
+
+// Best first, reference last; rungs are never chosen, so their place does not matter.
+constexpr std::array<const Kernel*, 0> kTable = {};
+
+}  // namespace
+
+std::span<const Kernel* const> kernels() { return kTable; }
+
+bool names_kernel(const char* part, const char* name) {
+  const size_t length = std::strlen(part);
+  for (const char* at = name; length > 0 && (at = std::strstr(at, part)); ++at) {
+    const bool starts = at == name || at[-1] == '.';
+    const bool ends = at[length] == 0 || at[length] == '.';
+    if (starts && ends) return true;
+  }
+  return false;
+}
+
+}  // namespace tilewise

@@ -1,0 +1,41 @@
+// Masks as key intervals: key j is live for row i when lo <= j < hi. Causal, window, chunk, lengths, left padding,
+// positions and explicit intervals are this one thing. `mask` and `bias` are separate (contract, Masks).
+#pragma once
+
+#include "core/problem.h"
+
+namespace tilewise {
+
+struct KeyRange {
+  int64_t lo = 0, hi = 0;
+  [[gnu::always_inline]] bool empty() const { return lo >= hi; }
+};
+
+// The live keys of row i of query head h; {0, 0} if there are none.
+KeyRange live_keys(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i);
+
+// What a set of rows has in common: `any` spans every key that is live for some row, `all` the keys live for each.
+struct RowsRange {
+  KeyRange any{INT64_MAX, 0}, all{0, INT64_MAX};
+
+  [[gnu::always_inline]] void add(KeyRange row) {
+    all.lo = all.lo > row.lo ? all.lo : row.lo;
+    all.hi = all.hi < row.hi ? all.hi : row.hi;
+    if (!row.empty()) widen(row);
+  }
+  [[gnu::always_inline]] void add(const RowsRange& other) {
+    all.lo = all.lo > other.all.lo ? all.lo : other.all.lo;
+    all.hi = all.hi < other.all.hi ? all.hi : other.all.hi;
+    if (!other.any.empty()) widen(other.any);
+  }
+  [[gnu::always_inline]] bool dead(int64_t lo, int64_t hi) const { return hi <= any.lo || lo >= any.hi; }
+  [[gnu::always_inline]] bool whole(int64_t lo, int64_t hi) const { return lo >= all.lo && hi <= all.hi; }
+
+ private:
+  [[gnu::always_inline]] void widen(KeyRange row) {
+    any.lo = any.lo < row.lo ? any.lo : row.lo;
+    any.hi = any.hi > row.hi ? any.hi : row.hi;
+  }
+};
+
+}  // namespace tilewise

@@ -1,0 +1,24 @@
+// Plan: which kernel serves a problem, with what tiles and how much workspace; and the run that follows it.
+#pragma once
+
+#include "core/kernel.h"
+
+namespace tilewise {
+
+struct PlanOptions {
+  const char* force = nullptr;  // parts of a kernel's name; null: TILEWISE_FORCE_KERNEL, else the first that accepts
+  int64_t fast_memory = 0;      // M; 0 = L2 bytes / 4
+};
+
+struct Plan {
+  const Kernel* kernel = nullptr;
+  Settings settings;
+  Sizing sizing;
+};
+
+Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan);
+
+// Checks lengths, zeroes what no sequence owns (rows past seqused_q or the last offset, and their gradients), launches.
+Status run_plan(const Plan& plan, const Problem& problem, const Launch& launch);
+
+}  // namespace tilewise

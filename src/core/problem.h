@@ -1,0 +1,122 @@
+// Problem: one call, normalised and validated. Every door (C, C++, Python, CLI) makes one; every kernel reads one.
+//
+// Plain data: a translation unit built for one instruction set may include this file, so it holds no inline function
+// that the linker could share between instruction sets (those here are always inlined).
+#pragma once
+
+#include <cstdint>
+
+#include "core/status.h"
+
+namespace tilewise {
+
+enum class Pass : int32_t { forward, backward };
+
+// The numbers of the C interface. f64 is internal: only `reference` reads and writes it, as the oracle of the tests.
+enum class Type : int32_t {
+  none = TW_NONE,
+  f32 = TW_F32,
+  f16 = TW_F16,
+  bf16 = TW_BF16,
+  boolean = TW_BOOL,
+  i32 = TW_I32,
+  i64 = TW_I64,
+  f64 = 100
+};
+
+int64_t size_of(Type type);         // bytes of an element
+const char* name_of(Type type);     // "fp32", "fp16", "bf16", ...
+const char* name_of(Pass pass);     // "forward", "backward"
+
+// A strided view. Strides count elements; an axis of extent 1 has stride 0, so that a repeated axis needs no branch.
+// Absent: type none. In a plan `data` may be null.
+struct Tensor {
+  char* data = nullptr;
+  int64_t shape[4] = {};
+  int64_t stride[4] = {};
+  Type type = Type::none;
+
+  [[gnu::always_inline]] explicit operator bool() const { return type != Type::none; }
+  [[gnu::always_inline]] int64_t offset(int64_t a, int64_t b, int64_t c, int64_t d = 0) const {
+    return a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];
+  }
+};
+
+inline constexpr int64_t kUnbounded = -1;
+
+struct Dropout {
+  uint32_t threshold = 0;  // a pair is dropped if its 16 random bits are below; 0 = no dropout
+  float keep_scale = 1;    // 65536 / (65536 - threshold); 0 if every pair is dropped
+  uint64_t key = 0;        // seed + offset * 0x9E3779B97F4A7C15 (contract C9); known at run
+};
+
+struct Problem {
+  Pass pass = Pass::forward;
+  int32_t device_type = TW_CPU, device_index = 0;
+  int32_t threads = 0;     // 0 = all cores
+  int32_t num_splits = 0;  // 0 = chosen
+  bool deterministic = false, batch_invariant = false;
+
+  // ---- Sizes. Those of one sequence are in Sequence.
+  Type type = Type::none;                // of q, k, v
+  int64_t batch = 0;                     // B, sequences
+  int64_t heads = 0, heads_kv = 0;       // H % Hk == 0; query head h reads h / (H / Hk)
+  int64_t head_dim = 0, value_dim = 0;   // D, Dv
+  int64_t max_rows = 0, max_keys = 0;    // no sequence has more
+  bool packed_q = false, packed_k = false;
+  int64_t total_rows = 0, total_keys = 0;  // B * Sq or the rows of the packed tensor; the same of k
+
+  // ---- Tensors, axes as in tilewise.h.
+  Tensor q, k, v, out;  // (slot, row or key, head, dim)
+  Tensor lse;           // (slot, head, row)
+  Tensor cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, leftpad_k, batch_index_k;
+
+  // ---- Scores: scale, softcap, bias, ALiBi, mask, softmax with sink, dropout.
+  float softmax_scale = 0;
+  float softcap = 0;    // 0 = off
+  Tensor bias;          // (sequence, head, row, key)
+  Tensor alibi_slopes;  // (sequence, head)
+  Tensor sink;          // (head)
+  Dropout dropout;
+
+  // ---- Masks: structured ones become key intervals (core/mask.h); `mask` is looked at pair by pair.
+  bool causal = false, top_left = false, mask_tail = false;
+  int64_t window_left = kUnbounded, window_right = kUnbounded;
+  int64_t attention_chunk = 0;      // 0 = off
+  Tensor mask;                      // (sequence, head, row, key), boolean
+  Tensor key_begin, key_end;        // (slot, head, row), i32
+  Tensor q_positions, k_positions;  // (slot, row), (slot, key), i32
+
+  // ---- Partials.
+  Tensor prior_out, prior_lse;  // like out, like lse; fp32
+
+  // ---- Backward.
+  bool accumulate = false;         // add to dq, dk, dv
+  Tensor dout, dlse, dq, dk, dv;   // dq, dk, dv: absent = not computed
+  Tensor dbias;                    // like bias, summed over the axes where bias repeats
+  Tensor dsink;                    // (head)
+};
+
+// One sequence of the call: where its rows and keys lie and how many are in use. Needs the data of lengths and offsets.
+struct Sequence {
+  int64_t index = 0;                           // b
+  int64_t q_slot = 0, first_row = 0, rows = 0;  // row i < rows lies at (q_slot, first_row + i); rows = Sq
+  int64_t k_slot = 0, first_key = 0, keys = 0;  // key j < keys lies at (k_slot, first_key + j); keys = Sk
+  int64_t left_pad = 0;                        // keys before it are dead
+  int64_t mask_first_key = 0;                  // key j is column j - mask_first_key of `mask`; earlier keys are live
+};
+
+Sequence sequence_of(const Problem& problem, int64_t b);
+
+// Position of row i and of key j of a sequence: what causal, window, chunk, ALiBi and dropout compare.
+int64_t row_position(const Problem& problem, const Sequence& sequence, int64_t i);
+int64_t key_position(const Problem& problem, const Sequence& sequence, int64_t j);
+
+// Arguments -> Problem: every rule that shapes and values must keep, and every message. `grad` null: forward.
+// At planning (with_data false) data pointers are not looked at.
+Status make_problem(const tw_attention& problem, const tw_attention_grad* grad, bool with_data, Problem& result);
+
+// What only the numbers in lengths, offsets and index tables can break. CPU: before each launch.
+Status check_lengths(const Problem& problem);
+
+}  // namespace tilewise

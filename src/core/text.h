@@ -1,0 +1,15 @@
+// Text in a fixed buffer: messages are made without allocating, so they can be made when memory has run out.
+#pragma once
+
+namespace tilewise {
+
+struct Text {
+  char chars[384] = {};
+
+  bool empty() const { return chars[0] == 0; }
+  // printf's rules; what does not fit is cut.
+  [[gnu::format(printf, 2, 3)]] void format(const char* pattern, ...);
+  [[gnu::format(printf, 2, 3)]] void append(const char* pattern, ...);
+};
+
+}  // namespace tilewise
