@@ -17,18 +17,18 @@ struct Settings {
 
 // A kernel's choices for a problem; only speed and memory depend on them. 0 = has no such thing.
 struct Sizing {
-  int64_t query_rows = 0;       // of a tile: rows that share each visit of a block of keys
-  int64_t keys = 0;             // of a block
-  int64_t chunk_keys = 0;       // keys that one unit of a backward pass owns
-  int64_t splits = 0;           // parts of the keys worked on at once
-  uint64_t workspace_bytes = 0; // serves every problem that is no larger
+  int64_t query_rows = 0;        // of a tile: rows that share each visit of a block of keys
+  int64_t keys = 0;              // of a block
+  int64_t chunk_keys = 0;        // keys that one unit of a backward pass owns
+  int64_t splits = 0;            // parts of the keys worked on at once
+  uint64_t workspace_bytes = 0;  // serves every problem that is no larger
 };
 
 struct Launch {
-  void* stream = nullptr;      // CUDA
-  char* workspace = nullptr;   // 256-byte aligned, any content
+  void* stream = nullptr;     // CUDA
+  char* workspace = nullptr;  // 256-byte aligned, any content
   uint64_t workspace_bytes = 0;
-  Parallel parallel;           // CPU
+  Parallel parallel;  // CPU
 };
 
 enum class Rank : int32_t {
@@ -42,7 +42,7 @@ struct Kernel {
   Pass pass;
   Rank rank;
   int32_t device_type;
-  bool (*runs_here)(Text& why_not);
+  bool (*runs_on)(int32_t device_index, Text& why_not);
   void (*refuse)(const Problem& problem, Text& reason);  // leaves `reason` empty if it serves the problem
   Sizing (*size)(const Problem& problem, const Settings& settings);
   Status (*launch)(const Problem& problem, const Settings& settings, const Launch& launch);

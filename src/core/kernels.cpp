@@ -1,8 +1,9 @@
+#include "cpu/kernels.h"
+
 #include <array>
 #include <cstring>
 
 #include "core/kernel.h"
-#include "cpu/kernels.h"
 
 namespace tilewise {
 namespace {

@@ -24,9 +24,9 @@ enum class Type : int32_t {
   f64 = 100
 };
 
-int64_t size_of(Type type);         // bytes of an element
-const char* name_of(Type type);     // "fp32", "fp16", "bf16", ...
-const char* name_of(Pass pass);     // "forward", "backward"
+int64_t size_of(Type type);      // bytes of an element
+const char* name_of(Type type);  // "fp32", "fp16", "bf16", ...
+const char* name_of(Pass pass);  // "forward", "backward"
 
 // A strided view. Strides count elements; an axis of extent 1 has stride 0, so that a repeated axis needs no branch.
 // Absent: type none. In a plan `data` may be null.
@@ -47,22 +47,24 @@ inline constexpr int64_t kUnbounded = -1;
 struct Dropout {
   uint32_t threshold = 0;  // a pair is dropped if its 16 random bits are below; 0 = no dropout
   float keep_scale = 1;    // 65536 / (65536 - threshold); 0 if every pair is dropped
-  uint64_t key = 0;        // seed + offset * 0x9E3779B97F4A7C15 (contract C9); known at run
+  uint64_t seed = 0, offset = 0;
+  uint64_t key = 0;  // seed + offset * 0x9E3779B97F4A7C15 (contract C9), dropout_state included; CPU: known at run
 };
 
 struct Problem {
   Pass pass = Pass::forward;
   int32_t device_type = TW_CPU, device_index = 0;
   int32_t threads = 0;     // 0 = all cores
+  int32_t sm_margin = 0;   // CUDA: multiprocessors to leave to others
   int32_t num_splits = 0;  // 0 = chosen
   bool deterministic = false, batch_invariant = false;
 
   // ---- Sizes. Those of one sequence are in Sequence.
-  Type type = Type::none;                // of q, k, v
-  int64_t batch = 0;                     // B, sequences
-  int64_t heads = 0, heads_kv = 0;       // H % Hk == 0; query head h reads h / (H / Hk)
-  int64_t head_dim = 0, value_dim = 0;   // D, Dv
-  int64_t max_rows = 0, max_keys = 0;    // no sequence has more
+  Type type = Type::none;               // of q, k, v
+  int64_t batch = 0;                    // B, sequences
+  int64_t heads = 0, heads_kv = 0;      // H % Hk == 0; query head h reads h / (H / Hk)
+  int64_t head_dim = 0, value_dim = 0;  // D, Dv
+  int64_t max_rows = 0, max_keys = 0;   // no sequence has more
   bool packed_q = false, packed_k = false;
   int64_t total_rows = 0, total_keys = 0;  // B * Sq or the rows of the packed tensor; the same of k
 
@@ -78,6 +80,7 @@ struct Problem {
   Tensor alibi_slopes;  // (sequence, head)
   Tensor sink;          // (head)
   Dropout dropout;
+  Tensor dropout_state;  // (2) i64: seed and an offset to add, in device memory
 
   // ---- Masks: structured ones become key intervals (core/mask.h); `mask` is looked at pair by pair.
   bool causal = false, top_left = false, mask_tail = false;
@@ -91,22 +94,31 @@ struct Problem {
   Tensor prior_out, prior_lse;  // like out, like lse; fp32
 
   // ---- Backward.
-  bool accumulate = false;         // add to dq, dk, dv
-  Tensor dout, dlse, dq, dk, dv;   // dq, dk, dv: absent = not computed
-  Tensor dbias;                    // like bias, summed over the axes where bias repeats
-  Tensor dsink;                    // (head)
+  bool accumulate = false;        // add to dq, dk, dv
+  Tensor dout, dlse, dq, dk, dv;  // dq, dk, dv: absent = not computed
+  Tensor dbias;                   // like bias, summed over the axes where bias repeats
+  Tensor dsink;                   // (head)
 };
 
 // One sequence of the call: where its rows and keys lie and how many are in use. Needs the data of lengths and offsets.
 struct Sequence {
-  int64_t index = 0;                           // b
+  int64_t index = 0;                            // b
   int64_t q_slot = 0, first_row = 0, rows = 0;  // row i < rows lies at (q_slot, first_row + i); rows = Sq
   int64_t k_slot = 0, first_key = 0, keys = 0;  // key j < keys lies at (k_slot, first_key + j); keys = Sk
-  int64_t left_pad = 0;                        // keys before it are dead
-  int64_t mask_first_key = 0;                  // key j is column j - mask_first_key of `mask`; earlier keys are live
+  int64_t left_pad = 0;                         // keys before it are dead
+  int64_t mask_first_key = 0;                   // key j is column j - mask_first_key of `mask`; earlier keys are live
 };
 
 Sequence sequence_of(const Problem& problem, int64_t b);
+
+// Where row i of q, out and their gradients lies, and key j of k, v and theirs (h: head of that tensor), in elements.
+// Kernels find rows and keys by these alone, so that a new way to store them changes no kernel.
+[[gnu::always_inline]] static inline int64_t row_offset(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
+  return t.offset(s.q_slot, s.first_row + i, h);
+}
+[[gnu::always_inline]] static inline int64_t key_offset(const Tensor& t, const Sequence& s, int64_t j, int64_t h) {
+  return t.offset(s.k_slot, s.first_key + j, h);
+}
 
 // Position of row i and of key j of a sequence: what causal, window, chunk, ALiBi and dropout compare.
 int64_t row_position(const Problem& problem, const Sequence& sequence, int64_t i);

@@ -1,4 +1,5 @@
-// What a step of the library answers: a code of the C interface and, when it is not TW_OK, the message that goes with it.
+// What a step of the library answers: a code of the C interface and, when it is not TW_OK, the message that goes with
+// it.
 #pragma once
 
 #include <cstdint>
