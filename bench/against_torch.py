@@ -1,0 +1,164 @@
+"""Tilewise beside PyTorch's scaled_dot_product_attention on the CPU: the same tensors, the two run in turn.
+
+    python bench/against_torch.py --library build/src/libtilewise.so --threads 1
+
+One thread: CPU time of the thread; more: wall time. Ratios are time(torch) / time(tilewise) of medians; above 1 ours is
+faster. PyTorch is called as its users call it: (B,H,S,D) views, `is_causal=True`, backward by torch.autograd.grad.
+"""
+import argparse
+import csv
+import ctypes
+import math
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+import c_interface as tw
+
+DTYPES = {"fp32": (torch.float32, tw.F32), "fp16": (torch.float16, tw.F16), "bf16": (torch.bfloat16, tw.BF16)}
+COLUMNS = ["pass", "dtype", "layout", "heads", "seqlen", "head_dim", "causal", "threads", "torch_ms", "tilewise_ms",
+           "ratio", "runs", "max_difference"]
+
+
+def view(x, dtype):
+    """A (B,H,S,D) tensor as the (B,S,H,D) view that tilewise takes."""
+    tensor = tw.Tensor(data=x.data_ptr(), dtype=dtype)
+    tensor.shape[:] = [x.shape[i] for i in (0, 2, 1, 3)]
+    tensor.stride[:] = [x.stride(i) for i in (0, 2, 1, 3)]
+    return tensor
+
+
+def lse_view(x):
+    tensor = tw.Tensor(data=x.data_ptr(), dtype=tw.F32)
+    tensor.shape[:] = [*x.shape, 1]
+    tensor.stride[:] = [*x.stride(), 1]
+    return tensor
+
+
+class Cell:
+    """One shape: both libraries' forward and backward as calls without arguments."""
+
+    def __init__(self, library, dtype, layout, heads, seqlen, head_dim, causal, threads):
+        torch_type, tw_type = DTYPES[dtype]
+
+        def tensor(random=True):
+            shape = (1, heads, seqlen, head_dim) if layout == "BHSD" else (1, seqlen, heads, head_dim)
+            x = torch.randn(shape, dtype=torch_type) if random else torch.empty(shape, dtype=torch_type)
+            return x if layout == "BHSD" else x.transpose(1, 2)
+
+        q, k, v, dout = (tensor() for _ in range(4))
+        self.leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        self.torch_out = F.scaled_dot_product_attention(*self.leaves, is_causal=causal)
+        self.dout, self.causal, self.inputs = dout, causal, (q, k, v)
+        self.out, self.dq, self.dk, self.dv = (tensor(False) for _ in range(4))
+        self.lse = torch.empty(1, heads, seqlen)
+        self.library = library
+        problem = self.problem = tw.init(tw.Attention)
+        problem.device_type, problem.threads, problem.flags = tw.CPU, threads, tw.CAUSAL if causal else 0
+        problem.q, problem.k, problem.v, problem.out = (view(x, tw_type) for x in (q, k, v, self.out))
+        problem.lse = lse_view(self.lse)
+        grad = self.grad = tw.init(tw.AttentionGrad)
+        grad.dout, grad.dq, grad.dk, grad.dv = (view(x, tw_type) for x in (dout, self.dq, self.dk, self.dv))
+        self.forward_plan, self.backward_plan = library.plan(problem), library.plan(problem, grad)
+        size = max(self.forward_plan.workspace_bytes, self.backward_plan.workspace_bytes)
+        self.workspace = torch.empty(size + 256, dtype=torch.uint8)
+        self.execution = tw.init(tw.Exec)
+        self.execution.workspace = (self.workspace.data_ptr() + 255) // 256 * 256
+        self.execution.workspace_bytes = size
+
+    def torch_forward(self):
+        with torch.no_grad():
+            return F.scaled_dot_product_attention(*self.inputs, is_causal=self.causal)
+
+    def torch_backward(self):
+        return torch.autograd.grad(self.torch_out, self.leaves, self.dout, retain_graph=True)
+
+    def tilewise_forward(self):
+        self.library.run(self.forward_plan, self.problem, None, self.execution)
+
+    def tilewise_backward(self):
+        self.library.run(self.backward_plan, self.problem, self.grad, self.execution)
+
+    def difference(self, which):
+        if which == "forward":
+            pairs = [(self.torch_forward(), self.out)]
+        else:
+            pairs = list(zip(self.torch_backward(), (self.dq, self.dk, self.dv)))
+        return max((a.float() - b.float()).abs().max().item() for a, b in pairs)
+
+
+def measure(steps, clock, seconds, least):
+    """Runs the steps in turn; the times of each."""
+    times = [[] for _ in steps]
+    for step in steps:
+        step()
+    end = time.perf_counter() + seconds
+    while len(times[0]) < least or time.perf_counter() < end:
+        for step, list_of_times in zip(steps, times):
+            start = clock()
+            step()
+            list_of_times.append(clock() - start)
+    return times
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True, help="libtilewise.so")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--heads", type=numbers, default=[1, 4, 16])
+    parser.add_argument("--seqlen", type=numbers, default=[512, 2048, 8192])
+    parser.add_argument("--head-dim", type=numbers, default=[64, 128, 256])
+    parser.add_argument("--layout", type=lambda x: x.split(","), default=["BHSD", "BSHD"])
+    parser.add_argument("--causal", choices=["no", "yes", "both"], default="both")
+    parser.add_argument("--pass", dest="passes", type=lambda x: x.split(","), default=["forward", "backward"])
+    parser.add_argument("--dtype", choices=DTYPES, default="fp32")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each cell and pass (default 1)")
+    parser.add_argument("--least", type=int, default=3, help="runs of each at least (default 3)")
+    parser.add_argument("--csv", help="write the rows to this file")
+    options = parser.parse_args()
+
+    torch.manual_seed(0)
+    torch.set_num_threads(options.threads)
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
+    library = tw.Library(options.library)
+    rows = []
+    print(f"torch {torch.__version__}, {options.threads} thread(s), {options.dtype}", flush=True)
+    for seqlen in options.seqlen:
+        for heads in options.heads:
+            for head_dim in options.head_dim:
+                for causal in {"no": [False], "yes": [True], "both": [False, True]}[options.causal]:
+                    for layout in options.layout:
+                        cell = Cell(library, options.dtype, layout, heads, seqlen, head_dim, causal, options.threads)
+                        cell.tilewise_forward()  # backward reads out and lse
+                        for which in options.passes:
+                            steps = [getattr(cell, f"{name}_{which}") for name in ("torch", "tilewise")]
+                            times = measure(steps, clock, options.seconds, options.least)
+                            theirs, ours = (1e3 * statistics.median(t) for t in times)
+                            row = dict(zip(COLUMNS, [which, options.dtype, layout, heads, seqlen, head_dim, int(causal),
+                                                     options.threads, round(theirs, 3), round(ours, 3),
+                                                     round(theirs / ours, 3), len(times[0]), cell.difference(which)]))
+                            rows.append(row)
+                            print(" ".join(f"{name}={value}" for name, value in row.items()), flush=True)
+    for which in options.passes:
+        for causal in (0, 1):
+            ratios = [row["ratio"] for row in rows if row["pass"] == which and row["causal"] == causal]
+            if ratios:
+                mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
+                print(f"{which} {'causal' if causal else 'full'}: {len(ratios)} cells, least {min(ratios):.2f}, "
+                      f"geometric mean {mean:.2f}")
+    if options.csv:
+        with open(options.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
