@@ -1,0 +1,150 @@
+// Four lanes in the compilers' vector extensions (GCC and Clang): SSE2 on any x86-64, NEON on any AArch64, scalar code
+// elsewhere. Same names as avx2.h.
+#pragma once
+
+#include <cstring>
+
+#include "cpu/common/element.h"
+
+namespace tilewise::cpu::portable {
+
+struct Simd {
+  using Vec = float __attribute__((vector_size(16)));
+  static constexpr int kLanes = 4;
+  static constexpr int kTileRows = 4, kTileCols = 8;    // product(): 8 sums, 2 vectors and a broadcast of 16 registers
+  static constexpr int kStripRows = 4, kStripCols = 8;  // strip_product(): the same
+
+  static Vec set(float x) { return Vec{x, x, x, x}; }
+  static Vec add(Vec a, Vec b) { return a + b; }
+  static Vec sub(Vec a, Vec b) { return a - b; }
+  static Vec mul(Vec a, Vec b) { return a * b; }
+  static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }           // rounds twice where the machine has no FMA
+  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN
+  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
+
+  // Comparisons give a mask of all-ones lanes.
+  static Vec equal(Vec a, Vec b) { return floats(a == b); }
+  static Vec above(Vec a, Vec b) { return floats(a > b); }
+  static Vec below(Vec a, Vec b) { return floats(a < b); }
+  static Vec not_below_equal(Vec a, Vec b) { return floats(~(a <= b)); }  // true for NaN
+  static Vec is_nan(Vec a) { return floats(a != a); }
+  static Vec both(Vec a, Vec b) { return floats(bits(a) & bits(b)); }
+  static Vec either(Vec a, Vec b) { return floats(bits(a) | bits(b)); }
+  static Vec keep_if(Vec mask, Vec a) { return floats(bits(mask) & bits(a)); }
+  static Vec keep_unless(Vec mask, Vec a) { return floats(~bits(mask) & bits(a)); }
+  static Vec select(Vec mask, Vec yes, Vec no) { return either(keep_if(mask, yes), keep_unless(mask, no)); }
+  static bool any(Vec mask) {
+    const auto halves = (Int64s)mask;
+    return (halves[0] | halves[1]) != 0;
+  }
+
+  static Vec load(const float* p) { return read<Vec>(p, sizeof(Vec)); }
+  static Vec load(const Half* p) { return widen_half(read<Shorts>(p, sizeof(Shorts))); }
+  static Vec load(const Bfloat16* p) { return widen(read<Shorts>(p, sizeof(Shorts))); }
+  static void store(float* p, Vec x) { std::memcpy(p, &x, sizeof x); }
+  static void store(Half* p, Vec x) { write(p, narrow_half(x), kLanes * 2); }
+  static void store(Bfloat16* p, Vec x) { write(p, narrow(x), kLanes * 2); }
+
+  // Only the first n elements, 0 < n < kLanes, touch memory; loads give zeros for the rest.
+  static Vec load_first(const float* p, int64_t n) { return read<Vec>(p, n * 4); }
+  static Vec load_first(const Half* p, int64_t n) { return widen_half(read<Shorts>(p, n * 2)); }
+  static Vec load_first(const Bfloat16* p, int64_t n) { return widen(read<Shorts>(p, n * 2)); }
+  static void store_first(float* p, Vec x, int64_t n) { std::memcpy(p, &x, n * 4); }
+  static void store_first(Half* p, Vec x, int64_t n) { write(p, narrow_half(x), n * 2); }
+  static void store_first(Bfloat16* p, Vec x, int64_t n) { write(p, narrow(x), n * 2); }
+
+  // max(x, floor) for floor < 0; a NaN comes out as floor.
+  static Vec clamp_below(Vec x, float floor) { return max(x, set(floor)); }
+
+  // 2^n for the float n + 1.5 * 2^23 (its low bits are n), multiplied into p in (0.5, 2) by adding to the exponent.
+  static Vec scale_exponent(Vec p, Vec shifted_n) { return floats(bits(p) + (bits(shifted_n) << 23)); }
+
+  static void transpose(Vec (&x)[4]) {
+    const Vec low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+    const Vec high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    const Vec low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+    const Vec high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  }
+
+  // c[r][0..8) = init[r][0..8) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..8),  r < 4; count is a
+  // positive multiple of 4. Strides count floats.
+  static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
+                      int64_t a_step, const float* b, int64_t b_row, int64_t count) {
+    Vec sum[kTileRows][2];
+    for (int r = 0; r < kTileRows; ++r)
+      for (int v = 0; v < 2; ++v) sum[r][v] = load(init + r * init_row + v * kLanes);
+    for (int64_t k = 0; k < count; ++k, a += a_step, b += b_row) {
+      const Vec b0 = load(b), b1 = load(b + kLanes);
+      for (int r = 0; r < kTileRows; ++r) {
+        const Vec factor = set(a[r * a_row]);
+        sum[r][0] = fma(factor, b0, sum[r][0]);
+        sum[r][1] = fma(factor, b1, sum[r][1]);
+      }
+    }
+    for (int r = 0; r < kTileRows; ++r)
+      for (int v = 0; v < 2; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
+  }
+
+  // c[r][0..8) += sum over k < count of a[r * a_row + k] * b[k][0..8),  r < 4; count is a positive multiple of 4.
+  static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
+                            int64_t count) {
+    product(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);
+  }
+
+ private:
+  using Ints = int32_t __attribute__((vector_size(16)));
+  using Int64s = int64_t __attribute__((vector_size(16)));
+  using Shorts = uint16_t __attribute__((vector_size(8)));
+
+  static Vec floats(Ints x) { return (Vec)x; }
+  static Ints bits(Vec x) { return (Ints)x; }
+  static Ints select_bits(Ints mask, Ints yes, Ints no) { return (mask & yes) | (~mask & no); }
+
+  template <class T>
+  static T read(const void* p, int64_t bytes) {
+    T x = {};
+    std::memcpy(&x, p, bytes);
+    return x;
+  }
+  static void write(void* p, Shorts x, int64_t bytes) { std::memcpy(p, &x, bytes); }
+
+  static Vec widen(Shorts x) { return floats(__builtin_convertvector(x, Ints) << 16); }
+
+  // fp32 to bf16, to nearest even; a NaN stays one.
+  static Shorts narrow(Vec x) {
+    const Ints even = bits(x) + ((bits(x) >> 16) & 1) + 0x7fff;
+    const Ints kept = select_bits(x != x, bits(x) | 0x400000, even);
+    return __builtin_convertvector(kept >> 16, Shorts);
+  }
+
+  // The exponent's bias grows by 112; that of Inf and NaN by 224. A subnormal is normal after it: as 2^-14 + x, less
+  // 2^-14.
+  static Vec widen_half(Shorts x) {
+    const Ints half = __builtin_convertvector(x, Ints);
+    const Ints magnitude = (half & 0x7fff) << 13;
+    const Ints normal = magnitude + (112 << 23), special = magnitude + (224 << 23);
+    const Vec subnormal = floats(magnitude + (113 << 23)) - set(0x1p-14f);
+    Ints wide = select_bits(magnitude >= (31 << 23), special, normal);
+    wide = select_bits(magnitude < (1 << 23), bits(subnormal), wide);
+    return floats(wide | ((half & 0x8000) << 16));
+  }
+
+  // fp32 to fp16, to nearest even; 65520 and more is Inf, a NaN stays one. Adding 0.5 to a subnormal result rounds it
+  // at the place where its last bit is.
+  static Shorts narrow_half(Vec x) {
+    const Ints sign = (bits(x) >> 16) & 0x8000, magnitude = bits(x) & 0x7fffffff;
+    const Ints normal = (magnitude - (112 << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    const Ints subnormal = bits(floats(magnitude) + set(0.5f)) - bits(set(0.5f));
+    const Ints special = select_bits(x != x, set_bits(0x7e00), set_bits(0x7c00));
+    Ints narrow = select_bits(magnitude < (113 << 23), subnormal, normal);
+    narrow = select_bits(magnitude >= (143 << 23), special, narrow);
+    return __builtin_convertvector(narrow | sign, Shorts);
+  }
+  static Ints set_bits(int32_t x) { return Ints{x, x, x, x}; }
+};
+
+}  // namespace tilewise::cpu::portable
