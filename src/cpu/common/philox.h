@@ -1,0 +1,46 @@
+// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) and the dropout made of it
+// (contract C9): the same bits whichever kernel asks, in whatever order.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewise::cpu {
+
+inline constexpr uint32_t kPhiloxFactor[2] = {0xD2511F53, 0xCD9E8D57};
+inline constexpr uint32_t kPhiloxStep[2] = {0x9E3779B9, 0xBB67AE85};  // added to the key from round to round
+inline constexpr int kPhiloxRounds = 10;
+
+struct PhiloxBlock {
+  uint32_t word[4];
+};
+
+[[gnu::always_inline]] static constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
+  uint32_t low_key = static_cast<uint32_t>(key), high_key = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round, low_key += kPhiloxStep[0], high_key += kPhiloxStep[1]) {
+    const auto& c = counter.word;
+    const uint64_t first = uint64_t{kPhiloxFactor[0]} * c[0], third = uint64_t{kPhiloxFactor[1]} * c[2];
+    counter = {static_cast<uint32_t>(third >> 32) ^ c[1] ^ low_key, static_cast<uint32_t>(third),
+               static_cast<uint32_t>(first >> 32) ^ c[3] ^ high_key, static_cast<uint32_t>(first)};
+  }
+  return counter;
+}
+
+// Eight keys at consecutive positions share a block: position / 8 names it, position % 8 a half word of it.
+inline constexpr int kKeysPerBlock = 8;
+
+[[gnu::always_inline]] static constexpr uint32_t dropout_group(int64_t key_position) {
+  return static_cast<uint32_t>(key_position >> 3);
+}
+[[gnu::always_inline]] static constexpr int dropout_place(int64_t key_position) { return key_position & 7; }
+
+// The 16 random bits of a pair, which is dropped if they are below Dropout::threshold. Numbers are taken mod 2^32.
+[[gnu::always_inline]] static constexpr uint32_t dropout_bits(uint64_t key, int64_t key_position, int64_t row_position,
+                                                              int64_t head, int64_t sequence) {
+  const PhiloxBlock block = philox({dropout_group(key_position), static_cast<uint32_t>(row_position),
+                                    static_cast<uint32_t>(head), static_cast<uint32_t>(sequence)},
+                                   key);
+  const int place = dropout_place(key_position);
+  return block.word[place / 2] >> (place % 2 * 16) & 0xffff;
+}
+
+}  // namespace tilewise::cpu
