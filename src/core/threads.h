@@ -25,6 +25,8 @@ struct Parallel {
 // survive a fork (the child starts its own).
 Parallel own_threads();
 
+inline constexpr int kMaxWorkers = 1024;  // tasks at once, whatever a caller asks for
+
 // Cores this process may use: affinity mask and cgroup limit.
 int available_cores();
 

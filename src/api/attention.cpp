@@ -1,0 +1,171 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "api/structs.h"
+#include "core/plan.h"
+
+namespace tilewise::api {
+namespace {
+
+constexpr uint64_t kWorkspaceAlignment = 256;
+
+// The structs of a call, as this library knows them.
+struct Call {
+  tw_attention problem;
+  tw_attention_grad grad;
+  tw_exec exec;
+  bool has_grad = false;
+
+  const tw_attention_grad* grad_or_null() const { return has_grad ? &grad : nullptr; }
+};
+
+Status take_problem(const tw_attention* problem, const tw_attention_grad* grad, Call& call) {
+  Status status = take("problem", problem, call.problem);
+  call.has_grad = grad != nullptr;
+  if (status.ok() && grad) status = take("grad", grad, call.grad);
+  return status;
+}
+
+Status take_exec(const tw_exec* exec, tw_exec& result) {
+  if (exec) return take("exec", exec, result);
+  std::memset(&result, 0, sizeof result);
+  return {};
+}
+
+Status parallel_of(const tw_thread_pool* pool, Parallel& parallel) {
+  parallel = own_threads();
+  if (!pool) return {};
+  tw_thread_pool known;
+  if (Status status = take("exec.pool", pool, known); !status.ok()) return status;
+  if (!known.parallel_for) return failure(TW_INVALID_ARGUMENT, "exec.pool.parallel_for is NULL");
+  parallel = {known.context, known.parallel_for};
+  return {};
+}
+
+// A plan as it lies in tw_plan.private_data.
+struct Packed {
+  uint64_t kernel;
+  int64_t workers, fast_memory;
+};
+
+void pack(const Plan& plan, tw_plan& packed) {
+  std::memset(&packed, 0, sizeof packed);
+  packed.workspace_bytes = plan.sizing.workspace_bytes;
+  Packed data{};
+  while (kernels()[data.kernel] != plan.kernel) ++data.kernel;
+  data.workers = plan.settings.workers;
+  data.fast_memory = plan.settings.fast_memory;
+  std::memcpy(packed.private_data, &data, sizeof data);
+}
+
+Status unpack(const tw_plan& packed, const Problem& problem, Plan& plan) {
+  Packed data;
+  std::memcpy(&data, packed.private_data, sizeof data);
+  if (data.kernel >= kernels().size()) return failure(TW_PLAN_MISMATCH, "plan: not made by tw_attention_plan");
+  plan.kernel = kernels()[data.kernel];
+  plan.settings.workers = static_cast<int>(data.workers);
+  plan.settings.fast_memory = data.fast_memory;
+  plan.sizing = plan.kernel->size(problem, plan.settings);
+  if (plan.sizing.workspace_bytes > packed.workspace_bytes) {
+    return failure(TW_PLAN_MISMATCH, "the problem needs more workspace than its plan has: plan again");
+  }
+  return {};
+}
+
+Status check_workspace(const tw_exec& exec, uint64_t needed) {
+  if (exec.workspace_bytes < needed) {
+    return failure(TW_WORKSPACE_TOO_SMALL, "exec.workspace_bytes is %llu: the plan needs %llu",
+                   static_cast<unsigned long long>(exec.workspace_bytes), static_cast<unsigned long long>(needed));
+  }
+  if (needed > 0 && !exec.workspace) return failure(TW_INVALID_ARGUMENT, "exec.workspace is NULL");
+  if (needed > 0 && reinterpret_cast<uintptr_t>(exec.workspace) % kWorkspaceAlignment != 0) {
+    return failure(TW_INVALID_ARGUMENT, "exec.workspace is %p: it must be aligned to 256 bytes", exec.workspace);
+  }
+  return {};
+}
+
+Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
+  Launch launch;
+  launch.stream = exec.stream;
+  launch.workspace = static_cast<char*>(exec.workspace);
+  launch.workspace_bytes = exec.workspace_bytes;
+  if (Status status = parallel_of(exec.pool, launch.parallel); !status.ok()) return status;
+  return run_plan(plan, problem, launch);
+}
+
+Status plan_call(const tw_attention* given, const tw_attention_grad* grad, tw_plan* packed) {
+  if (!packed) return failure(TW_INVALID_ARGUMENT, "plan is NULL");
+  Call call;
+  Problem problem;
+  Plan plan;
+  if (Status status = take_problem(given, grad, call); !status.ok()) return status;
+  if (Status status = make_problem(call.problem, call.grad_or_null(), false, problem); !status.ok()) return status;
+  if (Status status = make_plan(problem, {}, plan); !status.ok()) return status;
+  pack(plan, *packed);
+  return {};
+}
+
+Status run_call(const tw_plan* packed, const tw_attention* given, const tw_attention_grad* grad, const tw_exec* exec) {
+  if (!packed) return failure(TW_INVALID_ARGUMENT, "plan is NULL");
+  Call call;
+  Problem problem;
+  Plan plan;
+  if (Status status = take_problem(given, grad, call); !status.ok()) return status;
+  if (Status status = take_exec(exec, call.exec); !status.ok()) return status;
+  if (Status status = make_problem(call.problem, call.grad_or_null(), true, problem); !status.ok()) return status;
+  if (Status status = unpack(*packed, problem, plan); !status.ok()) return status;
+  if (Status status = check_workspace(call.exec, packed->workspace_bytes); !status.ok()) return status;
+  return launch(plan, problem, call.exec);
+}
+
+Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const tw_exec* exec) {
+  Call call;
+  Problem problem;
+  Plan plan;
+  if (Status status = take_problem(given, grad, call); !status.ok()) return status;
+  if (Status status = take_exec(exec, call.exec); !status.ok()) return status;
+  if (Status status = make_problem(call.problem, call.grad_or_null(), true, problem); !status.ok()) return status;
+  if (Status status = make_plan(problem, {}, plan); !status.ok()) return status;
+  const uint64_t needed = plan.sizing.workspace_bytes;
+  if (call.exec.workspace) {
+    if (Status status = check_workspace(call.exec, needed); !status.ok()) return status;
+    return launch(plan, problem, call.exec);
+  }
+  void* own = nullptr;
+  if (needed > 0 && posix_memalign(&own, kWorkspaceAlignment, needed) != 0) {
+    return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
+                   static_cast<unsigned long long>(needed));
+  }
+  call.exec.workspace = own;
+  call.exec.workspace_bytes = needed;
+  const Status status = launch(plan, problem, call.exec);
+  std::free(own);
+  return status;
+}
+
+}  // namespace
+}  // namespace tilewise::api
+
+namespace api = tilewise::api;
+
+extern "C" {
+
+tw_status tw_attention_plan(const tw_attention* problem, const tw_attention_grad* grad, tw_plan* plan) {
+  return api::report(api::plan_call(problem, grad, plan));
+}
+
+tw_status tw_attention_run(const tw_plan* plan, const tw_attention* problem, const tw_attention_grad* grad,
+                           const tw_exec* exec) {
+  return api::report(api::run_call(plan, problem, grad, exec));
+}
+
+tw_status tw_attention_forward(const tw_attention* problem, const tw_exec* exec) {
+  return api::report(api::one_shot(problem, nullptr, exec));
+}
+
+tw_status tw_attention_backward(const tw_attention* problem, const tw_attention_grad* grad, const tw_exec* exec) {
+  if (!grad) return api::report(tilewise::failure(TW_INVALID_ARGUMENT, "grad is NULL"));
+  return api::report(api::one_shot(problem, grad, exec));
+}
+
+}  // extern "C"

@@ -1,0 +1,54 @@
+#include "core/device.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace tilewise {
+namespace {
+
+int64_t cache_bytes(int name, int64_t unknown) {
+  const int64_t bytes = sysconf(name);
+  return bytes > 0 ? bytes : unknown;
+}
+
+void read_model(Cpu& cpu) {
+  FILE* file = std::fopen("/proc/cpuinfo", "re");
+  if (!file) return;
+  char line[256];
+  while (std::fgets(line, sizeof line, file)) {
+    double megahertz = 0;
+    if (std::sscanf(line, "model name : %63[^\n]", cpu.model) == 1) continue;
+    if (std::sscanf(line, "cpu MHz : %lf", &megahertz) == 1) {
+      cpu.clock_ghz = megahertz / 1000;
+      break;
+    }
+  }
+  std::fclose(file);
+}
+
+Cpu read_cpu() {
+  Cpu cpu;
+  std::strcpy(cpu.model, "unknown");
+  read_model(cpu);
+  cpu.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
+  cpu.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20);
+  cpu.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  cpu.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+  return cpu;
+}
+
+}  // namespace
+
+const Cpu& cpu() {
+  static const Cpu cpu = read_cpu();
+  return cpu;
+}
+
+}  // namespace tilewise

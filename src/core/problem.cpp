@@ -1,0 +1,176 @@
+#include "core/problem.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tilewise {
+namespace {
+
+// Axes beyond those of the field are ignored: they count as one element. An axis of extent 1 repeats.
+Tensor tensor_of(const tw_tensor& given, int axes) {
+  Tensor tensor;
+  if (given.dtype == TW_NONE) return tensor;
+  tensor.data = static_cast<char*>(given.data);
+  tensor.type = static_cast<Type>(given.dtype);
+  for (int axis = 0; axis < 4; ++axis) {
+    tensor.shape[axis] = axis < axes ? given.shape[axis] : 1;
+    tensor.stride[axis] = tensor.shape[axis] == 1 ? 0 : given.stride[axis];
+  }
+  return tensor;
+}
+
+void take_tensors(const tw_attention& given, Problem& problem) {
+  problem.q = tensor_of(given.q, 4);
+  problem.k = tensor_of(given.k, 4);
+  problem.v = tensor_of(given.v, 4);
+  problem.out = tensor_of(given.out, 4);
+  problem.lse = tensor_of(given.lse, 3);
+  problem.cu_seqlens_q = tensor_of(given.cu_seqlens_q, 1);
+  problem.cu_seqlens_k = tensor_of(given.cu_seqlens_k, 1);
+  problem.seqused_q = tensor_of(given.seqused_q, 1);
+  problem.seqused_k = tensor_of(given.seqused_k, 1);
+  problem.leftpad_k = tensor_of(given.leftpad_k, 1);
+  problem.batch_index_k = tensor_of(given.batch_index_k, 1);
+  problem.bias = tensor_of(given.bias, 4);
+  problem.alibi_slopes = tensor_of(given.alibi_slopes, 2);
+  problem.sink = tensor_of(given.sink, 1);
+  problem.mask = tensor_of(given.mask, 4);
+  problem.key_begin = tensor_of(given.key_begin, 3);
+  problem.key_end = tensor_of(given.key_end, 3);
+  problem.q_positions = tensor_of(given.q_positions, 2);
+  problem.k_positions = tensor_of(given.k_positions, 2);
+  problem.prior_out = tensor_of(given.prior_out, 4);
+  problem.prior_lse = tensor_of(given.prior_lse, 3);
+}
+
+void take_gradients(const tw_attention_grad& given, Problem& problem) {
+  problem.pass = Pass::backward;
+  problem.accumulate = given.flags & TW_GRAD_ACCUMULATE;
+  problem.dout = tensor_of(given.dout, 4);
+  problem.dlse = tensor_of(given.dlse, 3);
+  problem.dq = tensor_of(given.dq, 4);
+  problem.dk = tensor_of(given.dk, 4);
+  problem.dv = tensor_of(given.dv, 4);
+  problem.dbias = tensor_of(given.dbias, 4);
+  problem.dsink = tensor_of(given.dsink, 1);
+}
+
+void take_sizes(const tw_attention& given, Problem& problem) {
+  problem.type = problem.q.type;
+  problem.packed_q = static_cast<bool>(problem.cu_seqlens_q);
+  problem.packed_k = static_cast<bool>(problem.cu_seqlens_k);
+  problem.batch = problem.packed_q ? problem.cu_seqlens_q.shape[0] - 1 : problem.q.shape[0];
+  problem.heads = problem.q.shape[2];
+  problem.heads_kv = problem.k.shape[2];
+  problem.head_dim = problem.q.shape[3];
+  problem.value_dim = problem.v.shape[3];
+  problem.total_rows = problem.q.shape[0] * problem.q.shape[1];
+  problem.total_keys = problem.k.shape[0] * problem.k.shape[1];
+  problem.max_rows = problem.q.shape[1];
+  problem.max_keys = problem.k.shape[1];
+  if (given.max_seqlen_q > 0) problem.max_rows = std::min(problem.max_rows, given.max_seqlen_q);
+  if (given.max_seqlen_k > 0) problem.max_keys = std::min(problem.max_keys, given.max_seqlen_k);
+}
+
+void take_scores_and_masks(const tw_attention& given, Problem& problem) {
+  const bool has_scale = given.flags & TW_SOFTMAX_SCALE;
+  problem.softmax_scale =
+      has_scale ? given.softmax_scale : static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim)));
+  problem.softcap = given.softcap;
+  problem.causal = given.flags & TW_CAUSAL;
+  problem.top_left = given.flags & TW_TOP_LEFT;
+  problem.mask_tail = given.flags & TW_MASK_TAIL;
+  if (given.flags & TW_WINDOW_LEFT) problem.window_left = given.window_left;
+  if (given.flags & TW_WINDOW_RIGHT) problem.window_right = given.window_right;
+  problem.attention_chunk = given.attention_chunk;
+}
+
+void take_settings(const tw_attention& given, Problem& problem) {
+  problem.device_type = given.device_type;
+  problem.device_index = given.device_index;
+  problem.threads = given.threads;
+  problem.sm_margin = given.sm_margin;
+  problem.num_splits = given.num_splits;
+  problem.deterministic = given.flags & TW_DETERMINISTIC;
+  problem.batch_invariant = given.flags & TW_BATCH_INVARIANT;
+}
+
+// The CPU's short cut: the host may read dropout_state, once it is there.
+uint64_t dropout_key(const Problem& problem, bool with_data) {
+  uint64_t seed = problem.dropout.seed, offset = problem.dropout.offset;
+  if (problem.dropout_state && problem.device_type == TW_CPU && with_data) {
+    const auto* state = reinterpret_cast<const int64_t*>(problem.dropout_state.data);
+    seed = static_cast<uint64_t>(state[0]);
+    offset += static_cast<uint64_t>(state[problem.dropout_state.stride[0]]);
+  }
+  return seed + offset * 0x9E3779B97F4A7C15u;
+}
+
+void take_dropout(const tw_attention& given, bool with_data, Problem& problem) {
+  if (given.dropout_p == 0) return;
+  Dropout& dropout = problem.dropout;
+  dropout.threshold = static_cast<uint32_t>(std::lround(static_cast<double>(given.dropout_p) * 65536));
+  dropout.keep_scale = dropout.threshold < 65536 ? 65536.0f / static_cast<float>(65536 - dropout.threshold) : 0;
+  dropout.seed = given.dropout_seed;
+  dropout.offset = given.dropout_offset;
+  problem.dropout_state = tensor_of(given.dropout_state, 1);
+  dropout.key = dropout_key(problem, with_data);
+}
+
+}  // namespace
+
+int64_t size_of(Type type) {
+  switch (type) {
+    case Type::none:
+      return 0;
+    case Type::boolean:
+      return 1;
+    case Type::f16:
+    case Type::bf16:
+      return 2;
+    case Type::f32:
+    case Type::i32:
+      return 4;
+    case Type::i64:
+    case Type::f64:
+      return 8;
+  }
+  return 0;
+}
+
+const char* name_of(Type type) {
+  switch (type) {
+    case Type::none:
+      return "none";
+    case Type::f32:
+      return "fp32";
+    case Type::f16:
+      return "fp16";
+    case Type::bf16:
+      return "bf16";
+    case Type::boolean:
+      return "bool";
+    case Type::i32:
+      return "int32";
+    case Type::i64:
+      return "int64";
+    case Type::f64:
+      return "fp64";
+  }
+  return "unknown";
+}
+
+const char* name_of(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+
+Status make_problem(const tw_attention& given, const tw_attention_grad* grad, bool with_data, Problem& problem) {
+  problem = Problem{};
+  take_settings(given, problem);
+  take_tensors(given, problem);
+  if (grad) take_gradients(*grad, problem);
+  take_sizes(given, problem);
+  take_scores_and_masks(given, problem);
+  take_dropout(given, with_data, problem);
+  return {};
+}
+
+}  // namespace tilewise
