@@ -118,7 +118,7 @@ def encode(tokenizer, text):
 
 def perplexity(model, x, embedding, ids):
     """x (tokens, channels) after the last layer; exp of the mean loss over the first tokens."""
-    count = min(PERPLEXITY_TOKENS, len(ids)) - 1
+    count = PERPLEXITY_TOKENS - 1
     logits = model.rms_norm(x[:count], "output_norm.weight") @ embedding.T
     peak = logits.max(axis=-1, keepdims=True)
     log_sum = peak[:, 0] + np.log(np.exp(logits - peak).sum(axis=-1))
@@ -171,8 +171,8 @@ def main():
     if not 0 <= arguments.layer < model.layers:
         sys.exit(f"error: --layer {arguments.layer}: the model has layers 0 to {model.layers - 1}")
     ids = encode(make_tokenizer(reader), arguments.text.read_text(encoding="utf-8"))
-    if not 2 <= arguments.tokens <= len(ids):
-        sys.exit(f"error: --tokens {arguments.tokens}: the text has {len(ids)} tokens, and 2 are the least")
+    if not PERPLEXITY_TOKENS <= arguments.tokens <= len(ids):
+        sys.exit(f"error: --tokens {arguments.tokens}: with this text, from {PERPLEXITY_TOKENS} to {len(ids)}")
     ids = ids[: arguments.tokens]
 
     embedding = model.weight("token_embd.weight")
@@ -186,7 +186,7 @@ def main():
 
     value = perplexity(model, x, embedding, ids)
     sink = [float(model.probabilities(q, k, head)[64:, 0].mean()) for head in range(model.heads)]
-    print(f"perplexity of the first {min(PERPLEXITY_TOKENS, len(ids))} tokens: {value:.1f}")
+    print(f"perplexity of the first {PERPLEXITY_TOKENS} tokens: {value:.1f}")
     print(f"attention of layer {arguments.layer} to token 0, a head each: {' '.join(f'{s:.2f}' for s in sink)}")
     if value > WORST_PERPLEXITY:
         sys.exit(f"error: a perplexity over {WORST_PERPLEXITY} means that the model was not run as it was trained")
