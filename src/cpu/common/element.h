@@ -11,6 +11,9 @@ struct Half {
 struct Bfloat16 {
   uint16_t bits;
 };
+struct Boolean {
+  uint8_t byte;
+};
 
 // Calls f(element) with an element of the type that `type` names, so that f can take decltype(element).
 template <class F>

@@ -14,13 +14,19 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
+[[gnu::always_inline]] static constexpr void philox_round(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
+                                                          uint32_t low_key, uint32_t high_key) {
+  const uint64_t first = uint64_t{kPhiloxFactor[0]} * c0, third = uint64_t{kPhiloxFactor[1]} * c2;
+  c0 = static_cast<uint32_t>(third >> 32) ^ c1 ^ low_key;
+  c1 = static_cast<uint32_t>(third);
+  c2 = static_cast<uint32_t>(first >> 32) ^ c3 ^ high_key;
+  c3 = static_cast<uint32_t>(first);
+}
+
 [[gnu::always_inline]] static constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   uint32_t low_key = static_cast<uint32_t>(key), high_key = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round, low_key += kPhiloxStep[0], high_key += kPhiloxStep[1]) {
-    const auto& c = counter.word;
-    const uint64_t first = uint64_t{kPhiloxFactor[0]} * c[0], third = uint64_t{kPhiloxFactor[1]} * c[2];
-    counter = {static_cast<uint32_t>(third >> 32) ^ c[1] ^ low_key, static_cast<uint32_t>(third),
-               static_cast<uint32_t>(first >> 32) ^ c[3] ^ high_key, static_cast<uint32_t>(first)};
+    philox_round(counter.word[0], counter.word[1], counter.word[2], counter.word[3], low_key, high_key);
   }
   return counter;
 }

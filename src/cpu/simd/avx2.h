@@ -20,6 +20,7 @@ struct Simd {
   static Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
   static Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
   static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
   static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }  // b if either is NaN
   static Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }  // b if either is NaN
@@ -40,6 +41,7 @@ struct Simd {
   static Vec load(const float* p) { return _mm256_loadu_ps(p); }
   static Vec load(const Half* p) { return _mm256_cvtph_ps(load_16(p)); }
   static Vec load(const Bfloat16* p) { return widen(load_16(p)); }
+  static Vec load(const Boolean* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8(p))); }
   static void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
   static void store(Half* p, Vec x) { store_16(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
   static void store(Bfloat16* p, Vec x) { store_16(p, narrow(x)); }
@@ -48,6 +50,11 @@ struct Simd {
   static Vec load_first(const float* p, int64_t n) { return _mm256_maskload_ps(p, first(n)); }
   static Vec load_first(const Half* p, int64_t n) { return _mm256_cvtph_ps(load_first_16(p, n)); }
   static Vec load_first(const Bfloat16* p, int64_t n) { return widen(load_first_16(p, n)); }
+  static Vec load_first(const Boolean* p, int64_t n) {
+    char bytes[8] = {};
+    copy(bytes, p, n);
+    return load(reinterpret_cast<const Boolean*>(bytes));
+  }
   static void store_first(float* p, Vec x, int64_t n) { _mm256_maskstore_ps(p, first(n), x); }
   static void store_first(Half* p, Vec x, int64_t n) {
     store_first_16(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), n);
@@ -209,22 +216,27 @@ struct Simd {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
 
+  static __m128i load_8(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+
   static __m128i load_first_16(const void* p, int64_t n) {
-    char x[16] = {};
-    copy_16(x, static_cast<const char*>(p), n);
-    return load_16(x);
+    char elements[16] = {};
+    copy(elements, p, n * 2);
+    return load_16(elements);
   }
   static void store_first_16(void* p, __m128i x, int64_t n) {
     char elements[16];
     store_16(elements, x);
-    copy_16(static_cast<char*>(p), elements, n);
+    copy(p, elements, n * 2);
   }
 
-  // n < 8 elements of 16 bits by the bits of n: three moves, no loop.
-  static void copy_16(char* to, const char* from, int64_t n) {
-    if (n & 4) std::memcpy(to, from, 8);
-    if (n & 2) std::memcpy(to + (n & 4) * 2, from + (n & 4) * 2, 4);
-    if (n & 1) std::memcpy(to + (n & 6) * 2, from + (n & 6) * 2, 2);
+  // Fewer than 16 bytes, by the bits of their number: no loop, no call.
+  static void copy(void* to, const void* from, int64_t bytes) {
+    auto* t = static_cast<char*>(to);
+    auto* f = static_cast<const char*>(from);
+    if (bytes & 8) std::memcpy(t, f, 8);
+    if (bytes & 4) std::memcpy(t + (bytes & 8), f + (bytes & 8), 4);
+    if (bytes & 2) std::memcpy(t + (bytes & 12), f + (bytes & 12), 2);
+    if (bytes & 1) t[bytes & 14] = f[bytes & 14];
   }
 };
 

@@ -18,6 +18,7 @@ struct Simd {
   static Vec add(Vec a, Vec b) { return a + b; }
   static Vec sub(Vec a, Vec b) { return a - b; }
   static Vec mul(Vec a, Vec b) { return a * b; }
+  static Vec div(Vec a, Vec b) { return a / b; }
   static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }           // rounds twice where the machine has no FMA
   static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN
   static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
@@ -41,6 +42,7 @@ struct Simd {
   static Vec load(const float* p) { return read<Vec>(p, sizeof(Vec)); }
   static Vec load(const Half* p) { return widen_half(read<Shorts>(p, sizeof(Shorts))); }
   static Vec load(const Bfloat16* p) { return widen(read<Shorts>(p, sizeof(Shorts))); }
+  static Vec load(const Boolean* p) { return __builtin_convertvector(read<Bytes>(p, kLanes), Vec); }
   static void store(float* p, Vec x) { std::memcpy(p, &x, sizeof x); }
   static void store(Half* p, Vec x) { write(p, narrow_half(x), kLanes * 2); }
   static void store(Bfloat16* p, Vec x) { write(p, narrow(x), kLanes * 2); }
@@ -49,6 +51,7 @@ struct Simd {
   static Vec load_first(const float* p, int64_t n) { return read<Vec>(p, n * 4); }
   static Vec load_first(const Half* p, int64_t n) { return widen_half(read<Shorts>(p, n * 2)); }
   static Vec load_first(const Bfloat16* p, int64_t n) { return widen(read<Shorts>(p, n * 2)); }
+  static Vec load_first(const Boolean* p, int64_t n) { return __builtin_convertvector(read<Bytes>(p, n), Vec); }
   static void store_first(float* p, Vec x, int64_t n) { std::memcpy(p, &x, n * 4); }
   static void store_first(Half* p, Vec x, int64_t n) { write(p, narrow_half(x), n * 2); }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { write(p, narrow(x), n * 2); }
@@ -98,6 +101,7 @@ struct Simd {
  private:
   using Ints = int32_t __attribute__((vector_size(16)));
   using Int64s = int64_t __attribute__((vector_size(16)));
+  using Bytes = uint8_t __attribute__((vector_size(4)));
   using Shorts = uint16_t __attribute__((vector_size(8)));
 
   static Vec floats(Ints x) { return (Vec)x; }
