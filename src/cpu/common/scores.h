@@ -16,7 +16,7 @@
 
 namespace tilewise::cpu {
 
-[[gnu::always_inline]] static inline bool has_softcap(const Problem& problem) { return problem.softcap != 0; }
+[[gnu::always_inline]] static inline bool has_softcap(const Problem& problem) { return problem.softcap > 0; }
 [[gnu::always_inline]] static inline bool has_added(const Problem& problem) {
   return problem.bias || problem.alibi_slopes || problem.mask;
 }
