@@ -1,0 +1,145 @@
+#include "cli/table.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "cli/text.h"
+
+namespace tilewise::cli {
+namespace {
+
+constexpr const char* kNothing = "-";
+
+bool is_number(const Cell& cell) {
+  return std::holds_alternative<int64_t>(cell) || std::holds_alternative<double>(cell);
+}
+
+double number_in(const Cell& cell) {
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return static_cast<double>(*integer);
+  return std::get<double>(cell);
+}
+
+std::string plain(const Cell& cell) {
+  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* const truth = std::get_if<bool>(&cell)) return *truth ? "yes" : "no";
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return std::to_string(*integer);
+  if (const auto* const real = std::get_if<double>(&cell)) return fmt::format("{:.4g}", *real);
+  return kNothing;
+}
+
+nlohmann::ordered_json to_json(const Cell& cell) {
+  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* const truth = std::get_if<bool>(&cell)) return *truth;
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
+  // Six digits: more would be noise.
+  if (const auto* const real = std::get_if<double>(&cell)) return std::stod(fmt::format("{:.6g}", *real));
+  return nullptr;
+}
+
+std::string csv_cell(const Cell& cell) {
+  const auto* const text = std::get_if<std::string>(&cell);
+  if (!text) return std::holds_alternative<std::monostate>(cell) ? "" : to_json(cell).dump();
+  if (text->find_first_of(",\"\n") == std::string::npos) return *text;
+  std::string quoted = "\"";
+  for (const char c : *text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+std::string shown(const Column& column, const Cell& cell) {
+  return column.show && is_number(cell) ? column.show(cell) : plain(cell);
+}
+
+}  // namespace
+
+std::string as_count(const Cell& cell) { return count_text(std::llround(number_in(cell))); }
+std::string as_size(const Cell& cell) { return size_text(std::llround(number_in(cell))); }
+std::string as_time(const Cell& cell) { return time_text(number_in(cell)); }
+std::string as_error(const Cell& cell) { return error_text(number_in(cell)); }
+std::string as_percent(const Cell& cell) { return fmt::format("{:.0f}", number_in(cell)); }
+
+std::string Table::render(Format format) const {
+  switch (format) {
+    case Format::json:
+      return render_json();
+    case Format::csv:
+      return render_csv();
+    default:
+      return render_text();
+  }
+}
+
+bool Table::same_in_all_rows(size_t column) const {
+  return std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return row[column] == rows_[0][column]; });
+}
+
+std::string Table::render_text() const {
+  std::string caption;
+  std::vector<size_t> columns;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].place == Column::Place::record) continue;
+    if (columns_[c].place == Column::Place::shown || !same_in_all_rows(c)) {
+      columns.push_back(c);
+    } else if (!rows_.empty()) {
+      caption +=
+          fmt::format("{}{} {}", caption.empty() ? "" : ", ", columns_[c].heading, shown(columns_[c], rows_[0][c]));
+    }
+  }
+  std::vector<size_t> widths;
+  for (const size_t c : columns) {
+    size_t width = std::string_view(columns_[c].heading).size();
+    for (const auto& row : rows_) width = std::max(width, shown(columns_[c], row[c]).size());
+    widths.push_back(width);
+  }
+  // Words to the left, numbers to the right.
+  const auto line = [&](const auto& text_of) {
+    std::string text;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const bool number = !rows_.empty() && std::any_of(rows_.begin(), rows_.end(),
+                                                        [&](const auto& row) { return is_number(row[columns[i]]); });
+      text +=
+          fmt::format(fmt::runtime(number ? "{}{:>{}}" : "{}{:<{}}"), i ? "  " : "", text_of(columns[i]), widths[i]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+  };
+  std::string text = caption.empty() ? "" : caption + "\n";
+  text += bold(line([&](size_t c) { return std::string(columns_[c].heading); })) + "\n";
+  for (const auto& row : rows_) text += line([&](size_t c) { return shown(columns_[c], row[c]); }) + "\n";
+  return text;
+}
+
+std::string Table::render_json() const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& row : rows_) {
+    nlohmann::ordered_json object;
+    for (size_t c = 0; c < columns_.size(); ++c) object[columns_[c].key] = to_json(row[c]);
+    list.push_back(std::move(object));
+  }
+  return list.dump(2) + "\n";
+}
+
+std::string Table::render_csv() const {
+  std::string text;
+  for (size_t c = 0; c < columns_.size(); ++c) text += fmt::format("{}{}", c ? "," : "", columns_[c].key);
+  text += '\n';
+  for (const auto& row : rows_) {
+    for (size_t c = 0; c < row.size(); ++c) text += fmt::format("{}{}", c ? "," : "", csv_cell(row[c]));
+    text += '\n';
+  }
+  return text;
+}
+
+std::string bold(std::string_view text) {
+  static const bool wanted = [] {
+    const char* const terminal = std::getenv("TERM");
+    return isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR") && terminal && std::string_view(terminal) != "dumb";
+  }();
+  return wanted ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+}
+
+}  // namespace tilewise::cli

@@ -1,0 +1,56 @@
+// A table that a command prints: for people, as JSON (one list of rows) or as CSV.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace tilewise::cli {
+
+using Cell = std::variant<std::monostate, bool, int64_t, double, std::string>;  // monostate: null
+
+enum class Format { text, json, csv };
+
+struct Column {
+  enum class Place {
+    shown,    // in every format
+    caption,  // for people only once, above the table, if it is the same in all rows
+    record    // in JSON and CSV only
+  };
+  const char* key;      // in JSON and CSV: never changes
+  const char* heading;  // for people
+  Place place = Place::record;
+  std::string (*show)(const Cell& cell) = nullptr;  // null: as it is
+};
+
+// Ways to show a cell to people.
+std::string as_count(const Cell& cell);
+std::string as_size(const Cell& cell);
+std::string as_time(const Cell& cell);
+std::string as_error(const Cell& cell);
+std::string as_percent(const Cell& cell);
+
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }  // one cell a column
+  bool empty() const { return rows_.empty(); }
+  std::string render(Format format) const;
+
+ private:
+  std::string render_text() const;
+  std::string render_json() const;
+  std::string render_csv() const;
+  bool same_in_all_rows(size_t column) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+// Bold, if standard output is a terminal that wants it; otherwise the text alone.
+std::string bold(std::string_view text);
+
+}  // namespace tilewise::cli

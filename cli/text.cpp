@@ -1,0 +1,36 @@
+#include "cli/text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+namespace tilewise::cli {
+
+std::string count_text(int64_t n) {
+  std::string digits = std::to_string(n);
+  const size_t sign = n < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+std::string size_text(int64_t bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", value, value < 99.95 ? 1 : 0, kUnits[unit]);
+}
+
+std::string error_text(double error) { return error == 0 ? "0" : fmt::format("{:.1e}", error); }
+
+std::string time_text(double ms) {
+  if (!std::isfinite(ms)) return "-";
+  if (ms >= 999.5) return count_text(std::llround(ms));
+  return fmt::format("{:.{}f}", ms, ms < 0.9995 ? 3 : ms < 9.995 ? 2 : ms < 99.95 ? 1 : 0);
+}
+
+std::string ratio_text(double ratio) { return fmt::format("{:.{}f}x", ratio, ratio < 9.95 ? 2 : ratio < 99.5 ? 1 : 0); }
+
+}  // namespace tilewise::cli

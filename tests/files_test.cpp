@@ -1,0 +1,394 @@
+// The command's file readers and writers: what they accept, and that nothing in a file can hurt.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/failure.h"
+#include "cli/files/npy.h"
+#include "cli/files/safetensors.h"
+
+namespace tilewise::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "tilewise_files_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override {
+    fs::permissions(folder_, fs::perms::owner_all);
+    fs::remove_all(folder_);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string put(const std::string& name, std::string_view bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+  std::string get(const std::string& name) const {
+    std::ifstream file(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::directory_iterator(folder_)) all.push_back(entry.path().filename().string());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  fs::path folder_;
+};
+
+template <typename Function>
+std::string failure_of(Function function, ExitCode code = ExitCode::bad_input) {
+  try {
+    function();
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.code, code) << failure.what();
+    return failure.what();
+  }
+  return "no failure";
+}
+
+std::string safetensors_bytes(const std::string& header, const std::string& data) {
+  std::string bytes;
+  for (size_t i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i & 0xff);
+  return bytes + header + data;
+}
+
+std::string npy_bytes(const std::string& header, const std::string& data, int version = 1) {
+  std::string bytes = std::string("\x93NUMPY") + static_cast<char>(version) + '\0';
+  for (size_t i = 0; i < (version == 1 ? 2u : 4u); ++i) bytes += static_cast<char>(header.size() >> 8 * i & 0xff);
+  return bytes + header + data;
+}
+
+Array numbers(Type type, std::vector<int64_t> shape) {
+  Array array = Array::of(type, std::move(shape), "test");
+  for (int64_t i = 0; i < array.bytes.size(); ++i) array.bytes.data()[i] = static_cast<char>(i * 7 + 1);
+  return array;
+}
+
+void expect_same(const Array& a, const Array& b) {
+  EXPECT_EQ(a.dtype, b.dtype);
+  EXPECT_EQ(a.shape, b.shape);
+  ASSERT_EQ(a.bytes.size(), b.bytes.size());
+  EXPECT_TRUE(a.bytes.size() == 0 || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
+}
+
+// ---- safetensors
+
+constexpr const char* kTwoTensors =
+    R"({"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+    R"("y":{"dtype":"BF16","shape":[],"data_offsets":[8,10]}})";
+
+TEST_F(Files, SafetensorsAreRead) {
+  const SafetensorsFile file(put("a", safetensors_bytes(kTwoTensors, "01234567ab")));
+  ASSERT_EQ(file.header().size(), 2u);
+  const Array x = file.read("x");
+  EXPECT_EQ(x.dtype, Type::f32);
+  EXPECT_EQ(x.shape, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(std::string(x.bytes.data(), 8), "01234567");
+  const Array y = file.read("y");
+  EXPECT_EQ(y.dtype, Type::bf16);
+  EXPECT_EQ(std::string(y.bytes.data(), 2), "ab");
+}
+
+TEST_F(Files, SafetensorsSurviveTheRoundTrip) {
+  const Array half = numbers(Type::f16, {3, 1}), single = numbers(Type::f32, {2, 0, 4}), wide = numbers(Type::f32, {5});
+  OutputFile out(path("a"));
+  write_safetensors(out, {{"half", &half}, {"none \"quoted\"", &single}, {"wide", &wide}});
+  out.sync();
+  out.commit();
+  const SafetensorsFile file(path("a"));
+  expect_same(file.read("half"), half);
+  expect_same(file.read("none \"quoted\""), single);
+  expect_same(file.read("wide"), wide);
+}
+
+TEST_F(Files, SafetensorsCutAnywhereAreRefused) {
+  const std::string whole = safetensors_bytes(kTwoTensors, "01234567ab");
+  for (size_t cut = 0; cut < whole.size(); ++cut) {
+    const std::string name = put("a", whole.substr(0, cut));
+    EXPECT_NE(failure_of([&] { SafetensorsFile file(name); }), "no failure") << "cut at byte " << cut;
+  }
+}
+
+TEST_F(Files, SafetensorsWithOneWrongByteNeverCrash) {
+  const std::string whole = safetensors_bytes(kTwoTensors, "01234567ab");
+  for (size_t at = 0; at < whole.size(); ++at) {
+    for (const char c : {'\0', '"', '{', '[', '9', '-', '\xff'}) {
+      std::string bytes = whole;
+      bytes[at] = c;
+      const std::string name = put("a", bytes);
+      failure_of([&] {
+        const SafetensorsFile file(name);
+        for (const auto& [tensor, entry] : file.header()) file.read(tensor);
+      });
+    }
+  }
+}
+
+TEST_F(Files, HostileSafetensorsHeadersAreRefused) {
+  const auto entry = [](const std::string& body) { return R"({"x":{)" + body + "}}"; };
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "JSON"},
+      {"[]", "an array, not an object"},
+      {"7", "a number, not an object"},
+      {R"({"x":7})", "a number, not an object"},
+      {R"({"x":{"dtype":"F32"}})", "are needed"},
+      {R"({"__metadata__":{"a":1}})", "a number, not a string"},
+      {R"({"__metadata__":{"a":{}}})", "an object, not a string"},
+      {R"({"__metadata__":{},"__metadata__":{}})", "twice"},
+      {entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"dtype":"F32")"), "field dtype twice"},
+      {entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"stride":[1])"), "unknown field 'stride'"},
+      {entry(R"("dtype":3,"shape":[2],"data_offsets":[0,8])"), "a number in dtype"},
+      {entry(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), "integers from 0"},
+      {entry(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), "integers from 0"},
+      {entry(R"("dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,8])"), "integers from 0"},
+      {entry(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8])"), "integers from 0"},
+      {entry(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8])"), "does not take 8 bytes"},
+      {entry(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), "does not take 8 bytes"},
+      {entry(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), "holds 1 numbers"},
+      {entry(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), "ends before it begins"},
+      {entry(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])"), "truncated"},
+      {entry(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])"), "4 bytes after the last tensor"},
+      {entry(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), "a hole of 4 bytes"},
+      {R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+       "overlaps"},
+      {R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+       "twice"},
+  };
+  for (const auto& [header, rule] : cases) {
+    const std::string name = put("a", safetensors_bytes(header, "01234567"));
+    const std::string message = failure_of([&] { SafetensorsFile file(name); });
+    EXPECT_NE(message.find(rule), std::string::npos) << header << "\n -> " << message;
+    EXPECT_EQ(message.find(name), 0u) << message;
+  }
+}
+
+TEST_F(Files, SafetensorsHeaderLengthsAreChecked) {
+  const std::string huge("\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+  EXPECT_NE(failure_of([&] { SafetensorsFile file(put("a", huge + "{}")); }).find("the format allows"),
+            std::string::npos);
+  const std::string long_header = std::string("\x01\xe1\xf5\x05\0\0\0\0", 8);  // 100,000,001
+  EXPECT_NE(failure_of([&] { SafetensorsFile file(put("a", long_header + "{}")); }).find("the format allows"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] {
+              SafetensorsFile file(put("a", std::string("\x40\0\0\0\0\0\0\0", 8) + "{}"));
+            }).find("does not fit"),
+            std::string::npos);
+}
+
+TEST_F(Files, DeepNestingIsRefusedAtOnce) {
+  std::string braces;
+  for (int i = 0; i < 1'000'000; ++i) braces += R"({"a":)";
+  for (const std::string& header : {braces, std::string(1'000'000, '['), R"({"x":)" + std::string(1'000'000, '[')}) {
+    const std::string name = put("a", safetensors_bytes(header, ""));
+    EXPECT_NE(failure_of([&] { SafetensorsFile file(name); }), "no failure");
+  }
+}
+
+TEST_F(Files, TensorsOfOtherTypesAreNamed) {
+  const SafetensorsFile file(
+      put("a", safetensors_bytes(R"({"ids":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", "01234567")));
+  EXPECT_NE(failure_of([&] { file.read("ids"); }).find("type 'I64' is not one of F32, F16, BF16"), std::string::npos);
+  EXPECT_NE(failure_of([&] { file.read("q"); }).find("no tensor 'q'; it has 'ids'"), std::string::npos);
+}
+
+TEST_F(Files, NamesFromFilesCannotSteerTheTerminal) {
+  const std::string name = put("a", safetensors_bytes(R"({"\u001b[2J":7})", ""));
+  const std::string message = failure_of([&] { SafetensorsFile file(name); });
+  EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  EXPECT_NE(message.find("\\x1b[2J"), std::string::npos) << message;
+}
+
+// ---- npy
+
+constexpr const char* kPair = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }\n";
+
+TEST_F(Files, NpyOfEveryVersionIsRead) {
+  for (const int version : {1, 2, 3}) {
+    const Array array = read_npy(put("a", npy_bytes(kPair, "01234567", version)));
+    EXPECT_EQ(array.dtype, Type::f32);
+    EXPECT_EQ(array.shape, (std::vector<int64_t>{1, 2}));
+    EXPECT_EQ(std::string(array.bytes.data(), 8), "01234567");
+  }
+}
+
+TEST_F(Files, NpyHeadersMayBeSpelledFreely) {
+  const NpyHeader header = parse_npy_header(R"({"shape":(3L,),"fortran_order":False , "descr":"<f2"}   )");
+  EXPECT_EQ(header.descr, "<f2");
+  EXPECT_EQ(header.shape, (std::vector<int64_t>{3}));
+}
+
+TEST_F(Files, NpySurvivesTheRoundTrip) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {3}, {0, 4}, {2, 3, 1, 2}}) {
+    for (const Type type : {Type::f32, Type::f16}) {
+      const Array array = numbers(type, shape);
+      OutputFile out(path("a"));
+      write_npy(out, array);
+      out.sync();
+      out.commit();
+      expect_same(read_npy(path("a")), array);
+      EXPECT_EQ((get("a").size() - static_cast<size_t>(array.bytes.size())) % 64, 0u);
+    }
+  }
+}
+
+TEST_F(Files, NpyHasNoBf16) {
+  const Array array = numbers(Type::bf16, {2});
+  OutputFile out(path("a"));
+  EXPECT_NE(failure_of([&] { write_npy(out, array); }, ExitCode::usage).find("npy has no bf16"), std::string::npos);
+}
+
+TEST_F(Files, NpyCutAnywhereIsRefused) {
+  for (const int version : {1, 2, 3}) {
+    const std::string whole = npy_bytes(kPair, "01234567", version);
+    for (size_t cut = 0; cut < whole.size(); ++cut) {
+      const std::string name = put("a", whole.substr(0, cut));
+      EXPECT_NE(failure_of([&] { read_npy(name); }), "no failure") << "version " << version << " cut at byte " << cut;
+    }
+  }
+}
+
+TEST_F(Files, NpyWithOneWrongByteNeverCrashes) {
+  const std::string whole = npy_bytes(kPair, "01234567");
+  for (size_t at = 0; at < whole.size(); ++at) {
+    for (const char c : {'\0', '\'', '{', '(', '9', '-', '\xff'}) {
+      std::string bytes = whole;
+      bytes[at] = c;
+      const std::string name = put("a", bytes);
+      failure_of([&] { read_npy(name); });
+    }
+  }
+}
+
+TEST_F(Files, NpyOfOtherKindsIsRefusedByName) {
+  const auto with = [](const std::string& descr, const std::string& order, const std::string& shape) {
+    return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }";
+  };
+  const std::pair<std::string, const char*> cases[] = {
+      {with("'>f4'", "False", "(2,)"), "big-endian"},
+      {with("'|O'", "False", "(2,)"), "object arrays"},
+      {with("'<V2'", "False", "(4,)"), "npy has no bf16"},
+      {with("'<f8'", "False", "(1,)"), "'<f8' is not one of"},
+      {with("[('a', '<f4')]", "False", "(2,)"), "structured"},
+      {with("'<f4'", "True", "(2,)"), "Fortran order"},
+      {with("'<f4'", "maybe", "(2,)"), "malformed"},
+      {with("'<f4'", "False", "(-2,)"), "negative"},
+      {with("'<f4'", "False", "(99999999999999999999,)"), "overflows"},
+      {with("'<f4'", "False", "(4294967296, 4294967296)"), "overflows"},
+      {with("'<f4'", "False", "(3,)"), "truncated"},
+      {with("'<f4'", "False", "(1,)"), "4 bytes after the array"},
+      {with("'<f4'", "False", "2"), "malformed"},
+      {"{'descr': '<f4', 'shape': (2,), }", "header needs"},
+      {"{'descr': '<f4', 'descr': '<f4'}", "twice"},
+      {"{'descr': '<f4', 'order': '<f4'}", "unknown header key 'order'"},
+      {"", "malformed header at its end"},
+  };
+  for (const auto& [header, rule] : cases) {
+    const std::string name = put("a", npy_bytes(header, "01234567"));
+    const std::string message = failure_of([&] { read_npy(name); });
+    EXPECT_NE(message.find(rule), std::string::npos) << header << "\n -> " << message;
+  }
+  EXPECT_NE(failure_of([&] { read_npy(put("a", npy_bytes(kPair, "01234567", 4))); }).find("version 4.0"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] { read_npy(put("a", std::string(64, 'x'))); }).find("not an npy file"), std::string::npos);
+}
+
+// ---- What is no file
+
+TEST_F(Files, FoldersPipesAndMissingFilesAreRefused) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_NE(failure_of([&] { read_npy(path("pipe")); }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(failure_of([&] { read_npy(folder_.string()); }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(failure_of([&] { read_npy(path("gone")); }).find("cannot open: No such file"), std::string::npos);
+}
+
+// ---- Writing
+
+TEST_F(Files, AnOutputAppearsOnlyWithItsCommit) {
+  put("a", "old");
+  {
+    OutputFile out(path("a"));
+    out.write("new");
+    out.sync();
+    EXPECT_EQ(get("a"), "old");
+  }
+  EXPECT_EQ(get("a"), "old");
+  EXPECT_EQ(names(), std::vector<std::string>{"a"});
+  OutputFile out(path("a"));
+  out.write("new");
+  out.sync();
+  out.commit();
+  EXPECT_EQ(get("a"), "new");
+  EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+TEST_F(Files, AnOutputKeepsModeAndLink) {
+  put("a", "old");
+  fs::permissions(path("a"), fs::perms(0640));
+  fs::create_symlink("a", path("link"));
+  OutputFile out(path("link"));
+  out.write("new");
+  out.sync();
+  out.commit();
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(get("a"), "new");
+  EXPECT_EQ(fs::status(path("a")).permissions(), fs::perms(0640));
+}
+
+TEST_F(Files, AFullDiskLeavesTheOldFileAndNothingElse) {
+  put("a", "old");
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {4096, before.rlim_max};
+  const std::string message = failure_of(
+      [&] {
+        OutputFile out(path("a"));
+        setrlimit(RLIMIT_FSIZE, &small);
+        out.write(std::string(100'000, 'x'));
+      },
+      ExitCode::cannot_write);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_NE(message.find("a: cannot write: File too large"), std::string::npos) << message;
+  EXPECT_EQ(get("a"), "old");
+  EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+TEST_F(Files, TargetsThatAreNoFilesAreLeftAlone) {
+  EXPECT_NE(failure_of([&] { OutputFile out(folder_.string()); }, ExitCode::cannot_write).find("is a folder"),
+            std::string::npos);
+  EXPECT_NE(failure_of([] { OutputFile out("/dev/null"); }, ExitCode::cannot_write).find("not a regular file"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] { OutputFile out(path("no/such")); }, ExitCode::cannot_write).find("cannot create"),
+            std::string::npos);
+  EXPECT_EQ(names(), std::vector<std::string>{});
+}
+
+TEST_F(Files, ASignalLeavesNothing) {
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) {
+    EXPECT_EXIT(
+        {
+          OutputFile out(path("a"));
+          out.write("half");
+          raise(signal);
+        },
+        testing::KilledBySignal(signal), "");
+    EXPECT_EQ(names(), std::vector<std::string>{});
+  }
+}
+
+}  // namespace
+}  // namespace tilewise::cli
