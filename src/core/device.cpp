@@ -46,7 +46,7 @@ Cpu read_cpu() {
 
 }  // namespace
 
-const Cpu& cpu() {
+const Cpu& this_cpu() {
   static const Cpu cpu = read_cpu();
   return cpu;
 }

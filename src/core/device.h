@@ -13,6 +13,6 @@ struct Cpu {
   double clock_ghz = 0;  // 0 if unknown
 };
 
-const Cpu& cpu();
+const Cpu& this_cpu();
 
 }  // namespace tilewise

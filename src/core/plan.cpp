@@ -31,7 +31,7 @@ Settings settings_of(const Problem& problem, const PlanOptions& options) {
   } else if (pairs * dims >= kSmallProblem) {
     settings.workers = available_cores();
   }
-  settings.fast_memory = options.fast_memory > 0 ? options.fast_memory : cpu().l2_bytes / 4;
+  settings.fast_memory = options.fast_memory > 0 ? options.fast_memory : this_cpu().l2_bytes / 4;
   return settings;
 }
 
