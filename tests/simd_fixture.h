@@ -1,0 +1,80 @@
+// Every test of vector code runs for each instruction set that this build holds and this machine has.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "simd_ops.h"
+
+namespace tilewise::cpu {
+
+inline std::vector<SimdOps> ops_of_this_machine() {
+  std::vector<SimdOps> all = {portable_ops()};
+#ifdef TILEWISE_AVX2
+  if (this_cpu().avx2) all.push_back(avx2_ops());
+#endif
+  return all;
+}
+
+class SimdTest : public testing::TestWithParam<SimdOps> {
+ protected:
+  const SimdOps& ops = GetParam();
+  std::mt19937_64 random{1};
+
+  float number(float lo = -1, float hi = 1) { return std::uniform_real_distribution<float>(lo, hi)(random); }
+  std::vector<float> numbers(int64_t count) {
+    std::vector<float> x(count);
+    for (float& value : x) value = number();
+    return x;
+  }
+  // Small whole numbers: sums of their products are exact in any order.
+  std::vector<float> whole_numbers(int64_t count) {
+    std::vector<float> x(count);
+    for (float& value : x) value = static_cast<float>(static_cast<int64_t>(random() % 17) - 8);
+    return x;
+  }
+};
+
+inline std::string isa_name(const testing::TestParamInfo<SimdOps>& info) { return info.param.isa; }
+
+inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+inline float float_of(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+// Bytes that end where a page without access begins, after a page without access.
+class GuardedBytes {
+ public:
+  explicit GuardedBytes(int64_t bytes) : page_(sysconf(_SC_PAGESIZE)), inner_((bytes + page_ - 1) / page_ * page_) {
+    base_ = static_cast<char*>(mmap(nullptr, inner_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(base_ + page_, inner_, PROT_READ | PROT_WRITE);
+    end_ = base_ + page_ + inner_;
+    begin_ = end_ - bytes;
+  }
+  ~GuardedBytes() { munmap(base_, inner_ + 2 * page_); }
+  GuardedBytes(const GuardedBytes&) = delete;
+  GuardedBytes& operator=(const GuardedBytes&) = delete;
+
+  char* data() const { return begin_; }
+  char* first_of_page() const { return base_ + page_; }
+
+ private:
+  int64_t page_, inner_;
+  char *base_, *begin_, *end_;
+};
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,59 @@
+// exp2 and tanh over all that they promise.
+#include "simd_fixture.h"
+
+namespace tilewise::cpu {
+namespace {
+
+using Function = void (*)(const float*, float*);
+
+class SimdMath : public SimdTest {
+ protected:
+  float at(Function f, float x) {
+    std::vector<float> in(ops.lanes, x), out(ops.lanes);
+    f(in.data(), out.data());
+    for (float y : out) EXPECT_EQ(bits_of(y), bits_of(out[0])) << x;
+    return out[0];
+  }
+};
+
+TEST_P(SimdMath, Exp2KeepsItsBound) {
+  double worst = 0;
+  for (double x = -125; x < 127; x += 0x1.3p-12) {
+    const float from = static_cast<float>(x);
+    worst = std::max(worst, std::fabs(at(ops.exp2, from) / std::exp2(double{from}) - 1));
+  }
+  EXPECT_LE(worst, ops.exp2_error);
+}
+
+TEST_P(SimdMath, Exp2IsExactAtWholeNumbers) {
+  for (int n = -125; n < 127; ++n) EXPECT_EQ(at(ops.exp2, static_cast<float>(n)), std::ldexp(1.f, n));
+}
+
+TEST_P(SimdMath, Exp2StopsAt125Below) {
+  for (float x : {-125.5f, -126.f, -1000.f, -1e30f, -INFINITY}) EXPECT_EQ(at(ops.exp2, x), 0x1p-125f);
+}
+
+TEST_P(SimdMath, TanhIsWithinTwoUlp) {
+  for (uint32_t bits = 0; bits < bits_of(20.f); bits += 1009)
+    for (float x : {float_of(bits), -float_of(bits)}) {
+      const double want = std::tanh(double{x});
+      const float nearest = std::fabs(static_cast<float>(want));
+      const double ulp = double{std::nextafter(nearest, 2.f)} - nearest;
+      ASSERT_LE(std::fabs(at(ops.tanh, x) - want), 2 * ulp) << std::hexfloat << x;
+    }
+}
+
+TEST_P(SimdMath, TanhAtTheEnds) {
+  for (float x : {10.f, 89.f, 1e30f, 3.4e38f, INFINITY}) {
+    EXPECT_EQ(at(ops.tanh, x), 1) << x;
+    EXPECT_EQ(at(ops.tanh, -x), -1) << x;
+  }
+  std::vector<float> in(ops.lanes, NAN), out(ops.lanes);
+  ops.tanh(in.data(), out.data());
+  for (float y : out) EXPECT_TRUE(std::isnan(y));
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, SimdMath, testing::ValuesIn(ops_of_this_machine()), isa_name);
+
+}  // namespace
+}  // namespace tilewise::cpu
