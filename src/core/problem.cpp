@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/fields.h"
+#include "core/rules.h"
+
 namespace tilewise {
 namespace {
 
@@ -19,41 +22,13 @@ Tensor tensor_of(const tw_tensor& given, int axes) {
   return tensor;
 }
 
-void take_tensors(const tw_attention& given, Problem& problem) {
-  problem.q = tensor_of(given.q, 4);
-  problem.k = tensor_of(given.k, 4);
-  problem.v = tensor_of(given.v, 4);
-  problem.out = tensor_of(given.out, 4);
-  problem.lse = tensor_of(given.lse, 3);
-  problem.cu_seqlens_q = tensor_of(given.cu_seqlens_q, 1);
-  problem.cu_seqlens_k = tensor_of(given.cu_seqlens_k, 1);
-  problem.seqused_q = tensor_of(given.seqused_q, 1);
-  problem.seqused_k = tensor_of(given.seqused_k, 1);
-  problem.leftpad_k = tensor_of(given.leftpad_k, 1);
-  problem.batch_index_k = tensor_of(given.batch_index_k, 1);
-  problem.bias = tensor_of(given.bias, 4);
-  problem.alibi_slopes = tensor_of(given.alibi_slopes, 2);
-  problem.sink = tensor_of(given.sink, 1);
-  problem.mask = tensor_of(given.mask, 4);
-  problem.key_begin = tensor_of(given.key_begin, 3);
-  problem.key_end = tensor_of(given.key_end, 3);
-  problem.q_positions = tensor_of(given.q_positions, 2);
-  problem.k_positions = tensor_of(given.k_positions, 2);
-  problem.prior_out = tensor_of(given.prior_out, 4);
-  problem.prior_lse = tensor_of(given.prior_lse, 3);
+void take_tensors(const tw_attention& given, const tw_attention_grad* grad, Problem& problem) {
+  for (const auto& field : kProblemFields) problem.*field.tensor = tensor_of(given.*field.given, field.axes);
+  if (!grad) return;
+  for (const auto& field : kGradFields) problem.*field.tensor = tensor_of(grad->*field.given, field.axes);
 }
 
-void take_gradients(const tw_attention_grad& given, Problem& problem) {
-  problem.pass = Pass::backward;
-  problem.accumulate = given.flags & TW_GRAD_ACCUMULATE;
-  problem.dout = tensor_of(given.dout, 4);
-  problem.dlse = tensor_of(given.dlse, 3);
-  problem.dq = tensor_of(given.dq, 4);
-  problem.dk = tensor_of(given.dk, 4);
-  problem.dv = tensor_of(given.dv, 4);
-  problem.dbias = tensor_of(given.dbias, 4);
-  problem.dsink = tensor_of(given.dsink, 1);
-}
+int64_t longest(int64_t slot, int64_t max_seqlen) { return max_seqlen > 0 ? std::min(slot, max_seqlen) : slot; }
 
 void take_sizes(const tw_attention& given, Problem& problem) {
   problem.type = problem.q.type;
@@ -66,10 +41,8 @@ void take_sizes(const tw_attention& given, Problem& problem) {
   problem.value_dim = problem.v.shape[3];
   problem.total_rows = problem.q.shape[0] * problem.q.shape[1];
   problem.total_keys = problem.k.shape[0] * problem.k.shape[1];
-  problem.max_rows = problem.q.shape[1];
-  problem.max_keys = problem.k.shape[1];
-  if (given.max_seqlen_q > 0) problem.max_rows = std::min(problem.max_rows, given.max_seqlen_q);
-  if (given.max_seqlen_k > 0) problem.max_keys = std::min(problem.max_keys, given.max_seqlen_k);
+  problem.max_rows = longest(problem.q.shape[1], given.max_seqlen_q);
+  problem.max_keys = longest(problem.k.shape[1], given.max_seqlen_k);
 }
 
 void take_scores_and_masks(const tw_attention& given, Problem& problem) {
@@ -85,14 +58,26 @@ void take_scores_and_masks(const tw_attention& given, Problem& problem) {
   problem.attention_chunk = given.attention_chunk;
 }
 
-void take_settings(const tw_attention& given, Problem& problem) {
+void take_settings(const tw_attention& given, const tw_attention_grad* grad, Problem& problem) {
   problem.device_type = given.device_type;
   problem.device_index = given.device_index;
+  problem.pass = grad ? Pass::backward : Pass::forward;
+  problem.accumulate = grad && (grad->flags & TW_GRAD_ACCUMULATE);
   problem.threads = given.threads;
   problem.sm_margin = given.sm_margin;
   problem.num_splits = given.num_splits;
   problem.deterministic = given.flags & TW_DETERMINISTIC;
   problem.batch_invariant = given.flags & TW_BATCH_INVARIANT;
+}
+
+// Rows and keys beyond bias and mask have no entry there: lengths may not reach them.
+void bound_lengths_by_pairs(Problem& problem) {
+  for (const Tensor* pairs : {&problem.bias, &problem.mask}) {
+    if (!*pairs) continue;
+    const bool covers_tail_only = pairs == &problem.mask && problem.mask_tail;
+    if (pairs->shape[2] != 1) problem.max_rows = std::min(problem.max_rows, pairs->shape[2]);
+    if (pairs->shape[3] != 1 && !covers_tail_only) problem.max_keys = std::min(problem.max_keys, pairs->shape[3]);
+  }
 }
 
 // The CPU's short cut: the host may read dropout_state, once it is there.
@@ -107,13 +92,11 @@ uint64_t dropout_key(const Problem& problem, bool with_data) {
 }
 
 void take_dropout(const tw_attention& given, bool with_data, Problem& problem) {
-  if (given.dropout_p == 0) return;
   Dropout& dropout = problem.dropout;
   dropout.threshold = static_cast<uint32_t>(std::lround(static_cast<double>(given.dropout_p) * 65536));
   dropout.keep_scale = dropout.threshold < 65536 ? 65536.0f / static_cast<float>(65536 - dropout.threshold) : 0;
   dropout.seed = given.dropout_seed;
   dropout.offset = given.dropout_offset;
-  problem.dropout_state = tensor_of(given.dropout_state, 1);
   dropout.key = dropout_key(problem, with_data);
 }
 
@@ -164,11 +147,19 @@ const char* name_of(Pass pass) { return pass == Pass::forward ? "forward" : "bac
 
 Status make_problem(const tw_attention& given, const tw_attention_grad* grad, bool with_data, Problem& problem) {
   problem = Problem{};
-  take_settings(given, problem);
-  take_tensors(given, problem);
-  if (grad) take_gradients(*grad, problem);
+  Rules rules;
+  check_values(given, grad, rules);
+  check_tensors(given, grad, rules);
+  if (!rules.kept()) return rules.first_broken();
+  take_settings(given, grad, problem);
+  take_tensors(given, grad, problem);
   take_sizes(given, problem);
   take_scores_and_masks(given, problem);
+  check_types(problem, rules);
+  if (rules.kept()) check_shapes(given, problem, rules);
+  if (with_data && rules.kept()) check_memory(problem, rules);
+  if (!rules.kept()) return rules.first_broken();
+  bound_lengths_by_pairs(problem);
   take_dropout(given, with_data, problem);
   return {};
 }

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "core/fields.h"
+#include "core/rules.h"
+
+namespace tilewise {
+namespace {
+
+constexpr std::array kTypeNames = {"none", "fp32", "fp16", "bf16", "fp8", "int8", "int4", "bool", "int32", "int64"};
+constexpr uint32_t kUnserved = type_bit(TW_F8E4M3) | type_bit(TW_I8) | type_bit(TW_I4);
+
+// Far above any memory, far below where sizes that kernels compute from it overflow.
+constexpr int64_t kMostElements = int64_t{1} << 48;
+
+long long ll(int64_t number) { return number; }
+
+// "fp32, fp16 or bf16"
+Text list_of(uint32_t types) {
+  Text text;
+  for (uint32_t dtype = 0; dtype < kTypeNames.size(); ++dtype) {
+    if (!(types & type_bit(dtype))) continue;
+    const bool last = types >> dtype == 1;
+    text.append("%s%s", text.empty() ? "" : (last ? " or " : ", "), kTypeNames[dtype]);
+  }
+  return text;
+}
+
+void check_type(const char* name, const tw_tensor& tensor, uint32_t types, Rules& rules) {
+  const int32_t dtype = tensor.dtype;
+  const bool known = dtype > TW_NONE && dtype < static_cast<int32_t>(kTypeNames.size());
+  rules.require(known, "%s.dtype is %d: no such type", name, dtype);
+  if (!rules.kept()) return;
+  rules.require(types & type_bit(dtype), "%s.dtype is %s: must be %s", name, kTypeNames[dtype],
+                list_of(types & ~kUnserved).chars);
+  rules.serve(!(type_bit(dtype) & kUnserved), "%s.dtype is %s: no kernel of this build serves it", name,
+              kTypeNames[dtype]);
+}
+
+bool is_empty(const tw_tensor& tensor, int axes) {
+  return std::any_of(tensor.shape, tensor.shape + axes, [](int64_t extent) { return extent == 0; });
+}
+
+void check_extents(const char* name, const tw_tensor& tensor, int axes, Rules& rules) {
+  int64_t elements = 1;
+  bool fits = true;
+  for (int axis = 0; axis < axes; ++axis) {
+    const int64_t extent = tensor.shape[axis], counted = std::max<int64_t>(extent, 1);
+    rules.require(extent >= 0, "%s.shape[%d] is %lld: must not be negative", name, axis, ll(extent));
+    fits = fits && !__builtin_mul_overflow(elements, counted, &elements) && elements <= kMostElements;
+    rules.require(fits, "%s.shape[%d] is %lld: makes more than 2^48 elements", name, axis, ll(extent));
+  }
+}
+
+// The bytes between any two elements fit int64.
+void check_reach(const char* name, const tw_tensor& tensor, int axes, Rules& rules) {
+  int64_t span = 1;
+  for (int axis = 0; axis < axes && rules.kept(); ++axis) {
+    if (tensor.shape[axis] == 1) continue;
+    const int64_t stride = tensor.stride[axis];
+    int64_t reach, bytes;
+    bool fits = stride != INT64_MIN && !__builtin_mul_overflow(std::abs(stride), tensor.shape[axis] - 1, &reach);
+    fits = fits && !__builtin_add_overflow(span, reach, &span);
+    fits = fits && !__builtin_mul_overflow(span, size_of(static_cast<Type>(tensor.dtype)), &bytes);
+    rules.require(fits, "%s.stride[%d] is %lld with shape[%d] = %lld: offsets in bytes must fit 64 bits", name, axis,
+                  ll(stride), axis, ll(tensor.shape[axis]));
+  }
+}
+
+// The axis, not yet done and longer than 1, of the shortest stride; -1 if none is left.
+int shortest_stride(const tw_tensor& tensor, int axes, uint32_t done) {
+  int found = -1;
+  for (int axis = 0; axis < axes; ++axis) {
+    if (tensor.shape[axis] == 1 || (done >> axis & 1)) continue;
+    if (found < 0 || std::abs(tensor.stride[axis]) < std::abs(tensor.stride[found])) found = axis;
+  }
+  return found;
+}
+
+// Elements of an output lie apart if each stride is longer than all that the axes of shorter strides reach.
+void check_apart(const char* name, const tw_tensor& tensor, int axes, Rules& rules) {
+  int64_t reach = 0;  // of the axes so far; fits, since check_reach has passed
+  uint32_t done = 0;
+  for (int next; (next = shortest_stride(tensor, axes, done)) >= 0; done |= 1u << next) {
+    const int64_t stride = std::abs(tensor.stride[next]);
+    rules.require(stride > reach,
+                  "%s.stride[%d] is %lld: elements of an output must not overlap, but shorter strides reach %lld", name,
+                  next, ll(tensor.stride[next]), ll(reach));
+    if (!rules.kept()) return;
+    reach += stride * (tensor.shape[next] - 1);
+  }
+}
+
+template <class Struct>
+void check_field(const Field<Struct>& field, const tw_tensor& tensor, Pass pass, Rules& rules) {
+  rules.require(tensor.reserved == 0, "%s.reserved is %d: must be 0", field.name, tensor.reserved);
+  if (tensor.dtype == TW_NONE || !rules.kept()) return;
+  check_type(field.name, tensor, field.types, rules);
+  check_extents(field.name, tensor, field.axes, rules);
+  if (!rules.kept() || is_empty(tensor, field.axes)) return;
+  check_reach(field.name, tensor, field.axes, rules);
+  const int last = field.axes - 1;
+  rules.require(field.last == LastAxis::any || tensor.shape[last] == 1 || tensor.stride[last] == 1,
+                "%s.stride[%d] is %lld: the last axis must have stride 1", field.name, last, ll(tensor.stride[last]));
+  if (is_written(field.role, pass) && rules.kept()) check_apart(field.name, tensor, field.axes, rules);
+}
+
+}  // namespace
+
+void check_tensors(const tw_attention& given, const tw_attention_grad* grad, Rules& rules) {
+  const Pass pass = grad ? Pass::backward : Pass::forward;
+  for (const auto& field : kProblemFields) check_field(field, given.*field.given, pass, rules);
+  if (!grad) return;
+  for (const auto& field : kGradFields) check_field(field, grad->*field.given, pass, rules);
+}
+
+}  // namespace tilewise

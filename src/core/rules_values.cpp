@@ -1,0 +1,105 @@
+#include <cmath>
+
+#include "core/rules.h"
+
+namespace tilewise {
+namespace {
+
+constexpr uint32_t kFlags = TW_CAUSAL | TW_TOP_LEFT | TW_WINDOW_LEFT | TW_WINDOW_RIGHT | TW_SOFTMAX_SCALE |
+                            TW_MASK_TAIL | TW_V_IN_K | TW_SCALE_PER_SEQUENCE | TW_DETERMINISTIC | TW_BATCH_INVARIANT;
+constexpr uint32_t kGradFlags = TW_GRAD_ACCUMULATE;
+
+bool given(const tw_tensor& tensor) { return tensor.dtype != TW_NONE; }
+
+long long ll(int64_t number) { return number; }
+
+void check_flags(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
+  rules.require((a.flags & ~kFlags) == 0, "flags has unknown bits 0x%x", a.flags & ~kFlags);
+  rules.require(a.reserved == 0, "reserved is %d: must be 0", a.reserved);
+  rules.require(a.reserved1 == 0, "reserved1 is %d: must be 0", a.reserved1);
+  if (!grad) return;
+  rules.require((grad->flags & ~kGradFlags) == 0, "grad.flags has unknown bits 0x%x", grad->flags & ~kGradFlags);
+}
+
+void check_device(const tw_attention& a, Rules& rules) {
+  rules.require(a.device_type != 0, "device_type is 0: it has no default, choose TW_CPU or TW_CUDA");
+  rules.require(a.device_type == TW_CPU || a.device_type == TW_CUDA, "device_type is %d: must be TW_CPU or TW_CUDA",
+                a.device_type);
+  rules.serve(a.device_type == TW_CPU, "device_type is TW_CUDA: this build has no CUDA back end");
+  rules.require(a.device_index == 0, "device_index is %d: the only CPU is 0", a.device_index);
+  rules.require(a.threads >= 0, "threads is %d: must not be negative", a.threads);
+  rules.require(a.sm_margin >= 0, "sm_margin is %d: must not be negative", a.sm_margin);
+  rules.require(a.num_splits >= 0, "num_splits is %d: must not be negative", a.num_splits);
+}
+
+void check_lengths_and_tables(const tw_attention& a, Rules& rules) {
+  rules.require(a.max_seqlen_q >= 0, "max_seqlen_q is %lld: must not be negative", ll(a.max_seqlen_q));
+  rules.require(a.max_seqlen_k >= 0, "max_seqlen_k is %lld: must not be negative", ll(a.max_seqlen_k));
+  rules.serve(!given(a.block_table), "block_table is given: no kernel of this build reads paged keys");
+  rules.require(!(given(a.batch_index_k) && given(a.cu_seqlens_k)),
+                "batch_index_k is given with cu_seqlens_k: it needs a dense k");
+}
+
+void check_quantisation(const tw_attention& a, Rules& rules) {
+  rules.serve(!given(a.q_scale), "q_scale is given: no kernel of this build reads scaled types");
+  rules.serve(!given(a.k_scale), "k_scale is given: no kernel of this build reads scaled types");
+  rules.serve(!given(a.v_scale), "v_scale is given: no kernel of this build reads scaled types");
+  rules.serve(!(a.flags & TW_SCALE_PER_SEQUENCE), "TW_SCALE_PER_SEQUENCE: no kernel of this build reads scaled types");
+  rules.serve(!(a.flags & TW_V_IN_K), "TW_V_IN_K: no kernel of this build reads v from k");
+}
+
+void check_scores(const tw_attention& a, Rules& rules) {
+  const bool has_scale = a.flags & TW_SOFTMAX_SCALE;
+  rules.require(has_scale || a.softmax_scale == 0, "softmax_scale is %g but TW_SOFTMAX_SCALE is not set",
+                static_cast<double>(a.softmax_scale));
+  rules.require(std::isfinite(a.softmax_scale), "softmax_scale is %g: must be finite",
+                static_cast<double>(a.softmax_scale));
+  rules.require(std::isfinite(a.softcap) && a.softcap >= 0, "softcap is %g: must be finite and not negative",
+                static_cast<double>(a.softcap));
+  rules.require(a.dropout_p >= 0 && a.dropout_p < 1, "dropout_p is %g: must be at least 0 and less than 1",
+                static_cast<double>(a.dropout_p));
+  rules.require(!given(a.dropout_state) || a.dropout_seed == 0,
+                "dropout_seed is %llu but dropout_state holds the seed: give one of them",
+                static_cast<unsigned long long>(a.dropout_seed));
+}
+
+void check_masks(const tw_attention& a, Rules& rules) {
+  const bool left = a.flags & TW_WINDOW_LEFT, right = a.flags & TW_WINDOW_RIGHT;
+  rules.require(left || a.window_left == 0, "window_left is %lld but TW_WINDOW_LEFT is not set", ll(a.window_left));
+  rules.require(right || a.window_right == 0, "window_right is %lld but TW_WINDOW_RIGHT is not set",
+                ll(a.window_right));
+  rules.require(a.window_left >= 0, "window_left is %lld: must not be negative; leave TW_WINDOW_LEFT off for no bound",
+                ll(a.window_left));
+  rules.require(a.window_right >= 0,
+                "window_right is %lld: must not be negative; leave TW_WINDOW_RIGHT off for no bound",
+                ll(a.window_right));
+  rules.require(a.attention_chunk >= 0, "attention_chunk is %lld: must not be negative", ll(a.attention_chunk));
+  rules.require(!(a.flags & TW_MASK_TAIL) || given(a.mask), "TW_MASK_TAIL is set but mask is absent");
+  rules.require(!given(a.k_positions) || given(a.q_positions), "k_positions is given but q_positions is absent");
+}
+
+void check_partials(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
+  rules.require(given(a.prior_out) == given(a.prior_lse), "%s is given but %s is absent: both or neither",
+                given(a.prior_out) ? "prior_out" : "prior_lse", given(a.prior_out) ? "prior_lse" : "prior_out");
+  if (!grad) return;
+  rules.require(!given(a.prior_out), "prior_out is given in a backward: it is for forward only");
+  rules.require(!given(grad->dbias) || given(a.bias), "dbias is given but bias is absent");
+  rules.require(!given(grad->dsink) || given(a.sink), "dsink is given but sink is absent");
+  rules.serve(
+      !given(a.batch_index_k),
+      "batch_index_k is given in a backward: no kernel adds up the gradients of a row of k that sequences share");
+}
+
+}  // namespace
+
+void check_values(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
+  check_flags(a, grad, rules);
+  check_device(a, rules);
+  check_lengths_and_tables(a, rules);
+  check_quantisation(a, rules);
+  check_scores(a, rules);
+  check_masks(a, rules);
+  check_partials(a, grad, rules);
+}
+
+}  // namespace tilewise
