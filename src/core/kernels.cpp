@@ -10,6 +10,10 @@ namespace {
 
 // Best first, reference last; rungs are never chosen, so their place does not matter.
 constexpr std::array kTable = {
+#ifdef TILEWISE_AVX2
+    &cpu::avx2::tiled_forward,
+#endif
+    &cpu::portable::tiled_forward,
     &cpu::reference_forward,
     &cpu::reference_backward,
 };

@@ -1,0 +1,358 @@
+// FlashAttention-2's order on a CPU, written once in terms of Simd's traits. One unit of work:
+//
+//   for each block of keys:
+//     for each panel of the unit's query rows:
+//       S^T = K Q^T                         with softcap, bias, ALiBi and mask where the problem has them
+//       P^T = 2^(c (S^T - m)),  l += P      c: exponent_scale_
+//       O^T += V^T P^T                      P with dropout
+//   O = O^T / l,  LSE = m + ln l            forward_end.h: with the sink and the result so far
+//
+// Queries sit in the vector lanes, so K and V are read by scalar broadcast from rows, nothing but Q is transposed, and
+// maximum and sum need no step across lanes. A row is (token, head of the group), so grouped heads share each block of
+// K and V.
+//
+//   m  reference maximum of a row, -inf before its first live key. It is lazy: raised only when a score passes it by
+//      more than kLazyBound, so P <= 2^24 and the rescaling of O, exact but rare, stays off the fast path.
+//
+// A row's bits depend on its own scores alone: blocks begin at multiples of tiles.keys, sums run from key to key, and
+// what other rows of a unit or panel add for it are zeros.
+#pragma once
+
+#include "cpu/common/scores.h"
+#include "cpu/common/tile.h"
+#include "cpu/tiled/forward_end.h"
+
+namespace tilewise::cpu {
+
+struct ForwardTiles {
+  int64_t query_rows;  // of a unit, at most: all of them use a block of K and V that was copied once
+  int64_t keys;        // of a block: P^T of one panel, keys * 96 bytes, and V's strips stay in L1
+};
+
+inline constexpr float kLazyBound = 24;
+
+template <class Simd>
+class ForwardWorker {
+  using S = Simd;
+  using Vec = typename S::Vec;
+  static constexpr int kRows = S::kTileRows, kCols = S::kTileCols, kLanes = S::kLanes, kStrip = S::kStripCols;
+  static constexpr int kVecs = kCols / kLanes;
+
+ public:
+  ForwardWorker(const Problem& problem, ForwardTiles tiles, Carver& carve)
+      : problem_(problem), tiles_(tiles), terms_(problem, 1) {
+    const bool plain_scale = problem.softmax_scale > 0 && problem.softmax_scale < kLargestPlainScale;
+    natural_ = has_score_terms(problem) || !plain_scale;
+    score_unit_ = natural_ ? 1 : problem.softmax_scale;
+    exponent_scale_ = score_unit_ * kLog2e;
+    const int64_t panels = tiles.query_rows / kCols;
+    dims_ = round_up(problem.head_dim, kProductStep);
+    query_panel_ = round_up(problem.head_dim, kLanes) * kCols;
+    output_panel_ = round_up(problem.value_dim, kLanes) * kCols;
+    row_ = greater(query_panel_, output_panel_) / kCols;
+    query_t_ = carve.take<float>(panels * query_panel_);
+    output_t_ = carve.take<float>(panels * output_panel_);
+    max_ = carve.take<float>(tiles.query_rows);
+    sum_ = carve.take<float>(tiles.query_rows);
+    probs_t_ = carve.take<float>(tiles.keys * kCols);
+    terms_t_ = carve.take<float>(has_score_terms(problem) ? tiles.keys * kCols : 0);
+    scores_ = carve.take<float>(2 * kRows * kCols);
+    limits_ = carve.take<PanelLimits<S>>(1);
+    key_rows_ = carve.take<float>(tiles.keys * row_);
+    value_strips_ = carve.take<float>(tiles.keys * round_up(problem.value_dim, kStrip));
+    rows_ = carve.take<float>(kCols * row_);
+    range_ = carve.take<KeyRange>(tiles.query_rows);
+    panel_range_ = carve.take<RowsRange>(panels);
+  }
+
+  // Query rows [first, first + count) of one (sequence, kv head).
+  void run(const Sequence& sequence, int64_t kv_head, int64_t first, int64_t count) {
+    sequence_ = sequence, kv_head_ = kv_head, first_ = first, count_ = count, panels_ = ceil_div(count, kCols);
+    find_live_keys();
+    clear_sums();
+    if (!block_range_.empty()) with_element(problem_.type, [this](auto element) { sum_blocks<decltype(element)>(); });
+    store_output();
+  }
+
+ private:
+  static constexpr int64_t kProductStep = 4;           // S::product() counts in fours
+  static constexpr float kLargestPlainScale = 0x1p64;  // beyond, c could overflow
+
+  // ---- Rows: (token, head of the group), head fastest.
+
+  int64_t group() const { return problem_.heads / problem_.heads_kv; }
+  int64_t token(int64_t r) const { return (first_ + r) / group(); }
+  int64_t head(int64_t r) const { return kv_head_ * group() + (first_ + r) % group(); }
+
+  // Lanes past the last row repeat its keys, so that they make no tile a mixed one.
+  void find_live_keys() {
+    const bool by_head = problem_.key_begin || problem_.key_end;
+    RowsRange block;
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      RowsRange& common = panel_range_[panel] = {};
+      for (int64_t r = panel * kCols; r < (panel + 1) * kCols; ++r) {
+        const bool as_before = r >= count_ || (r > 0 && !by_head && token(r) == token(r - 1));
+        range_[r] = as_before ? range_[r - 1] : live_keys(problem_, sequence_, head(r), token(r));
+        common.add(range_[r]);
+      }
+      block.add(common);
+    }
+    block_range_ = block.any;
+  }
+
+  void clear_sums() {
+    zero<S>(output_t_, panels_ * output_panel_);
+    zero<S>(sum_, panels_ * kCols);
+    for (int64_t r = 0; r < panels_ * kCols; ++r) max_[r] = -kInfinity;
+  }
+
+  template <class Element>
+  void sum_blocks() {
+    load_queries<Element>();
+    for (int64_t key = round_down(block_range_.lo, tiles_.keys); key < block_range_.hi; key += tiles_.keys) {
+      load_keys_and_values<Element>(key);
+      for (int64_t panel = 0; panel < panels_; ++panel) {
+        if (panel_range_[panel].dead(key, key + tiles_.keys)) continue;
+        scores_to_probs(panel);
+        add_output(panel);
+      }
+    }
+  }
+
+  // ---- Moves: whatever type and strides the caller has, tiles read contiguous fp32 whose lines do not alias.
+
+  template <class Element>
+  void load_queries() {
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      for (int i = 0; i < kCols; ++i) {
+        const int64_t r = panel * kCols + i, ahead = lesser(r + kPrefetchRows, count_ - 1);
+        if (r < count_) {
+          prefetch_row(row_of<Element>(problem_.q, sequence_, token(ahead), head(ahead)), problem_.head_dim);
+          read_row<S>(row_of<Element>(problem_.q, sequence_, token(r), head(r)), problem_.head_dim, 1,
+                      rows_ + i * row_);
+        } else {
+          zero<S>(rows_ + i * row_, row_);
+        }
+      }
+      rows_to_panel<S>(rows_, row_, problem_.head_dim, query_t_ + panel * query_panel_);
+    }
+  }
+
+  // K as rows and V as strips: the keys of the block that begins at first_key, as far as the unit uses them. Places
+  // before and after them, up to multiples of kRows, are zeros.
+  template <class Element>
+  void load_keys_and_values(int64_t first_key) {
+    first_key_ = first_key;
+    const int64_t begin = greater(block_range_.lo - first_key, 0);
+    const int64_t end = lesser(block_range_.hi - first_key, tiles_.keys);
+    for (int64_t j = begin; j < end; ++j) {
+      const int64_t key = first_key + j, ahead = lesser(key + kPrefetchRows, first_key + end - 1);
+      const Element* value = key_of<Element>(problem_.v, sequence_, key, kv_head_);
+      prefetch_row(key_of<Element>(problem_.k, sequence_, ahead, kv_head_), problem_.head_dim);
+      prefetch_row(key_of<Element>(problem_.v, sequence_, ahead, kv_head_), problem_.value_dim);
+      read_row<S>(key_of<Element>(problem_.k, sequence_, key, kv_head_), problem_.head_dim, 1, key_rows_ + j * row_);
+      for (int64_t d = 0; d < problem_.value_dim; d += kStrip)
+        read_row<S>(value + d, lesser(kStrip, problem_.value_dim - d), 1, value_at(d, j));
+    }
+    zero_places(round_down(begin, kRows), begin);
+    zero_places(end, round_up(end, kRows));
+  }
+
+  void zero_places(int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      zero<S>(key_rows_ + j * row_, row_);
+      for (int64_t d = 0; d < problem_.value_dim; d += kStrip) zero<S>(value_at(d, j), kStrip);
+    }
+  }
+
+  float* value_at(int64_t d, int64_t j) { return value_strips_ + (d / kStrip * tiles_.keys + j) * kStrip + d % kStrip; }
+
+  // ---- S^T and P^T of one panel, by tiles of kRows keys.
+
+  // Each tile is made P^T after the next product has started: its exponentials fill the gap in which the product's last
+  // sums come in. Keys that are dead for the whole panel are left out.
+  void scores_to_probs(int64_t panel) {
+    const RowsRange& range = panel_range_[panel];
+    const int64_t lo = clamp(range.any.lo - first_key_, 0, tiles_.keys);
+    const int64_t hi = clamp(range.any.hi - first_key_, 0, tiles_.keys);
+    begin_ = round_down(lo, kRows), end_ = round_up(hi, kRows);
+    mixed_ = !range.whole(first_key_ + begin_, first_key_ + end_);
+    if (mixed_) limits_->place(range_ + panel * kCols, first_key_, tiles_.keys);
+    if (has_score_terms(problem_)) place_terms(panel);
+    if (has_added(problem_)) terms_.fill_added(first_key_ + lo, hi - lo, terms_t_ + lo * kCols);
+    const float zeros[kCols] = {};
+    for (int64_t key = begin_; key <= end_; key += kRows) {
+      if (key < end_)
+        S::product(scores(key), kCols, zeros, 0, key_rows_ + key * row_, row_, 1, query_t_ + panel * query_panel_,
+                   kCols, dims_);
+      if (key > begin_) softmax(panel, key - kRows);
+    }
+    if (has_dropout(problem_)) drop(lo, hi);
+  }
+
+  // Two tiles of S^T take turns.
+  float* scores(int64_t key) { return scores_ + key / kRows % 2 * kRows * kCols; }
+
+  void softmax(int64_t panel, int64_t key) {
+    bool all_live = panel_range_[panel].whole(first_key_ + key, first_key_ + key + kRows);
+    if (natural_) all_live &= finish_scores(key);
+    if (!all_live || !fast_softmax(panel, key)) careful_softmax(panel, key);
+  }
+
+  // P^T = 2^(c (S - m)), l += P. False, with l as it was, if a score passes m by the bound or is NaN.
+  bool fast_softmax(int64_t panel, int64_t key) {
+    Vec broken = S::set(0), before[kVecs];
+    for (int v = 0; v < kVecs; ++v) {
+      const Vec reference = S::load(max_ + panel * kCols + v * kLanes);
+      float* l = sum_ + panel * kCols + v * kLanes;
+      Vec total = before[v] = S::load(l);
+      for (int r = 0; r < kRows; ++r) {
+        const Vec x = exponent(S::load(scores(key) + r * kCols + v * kLanes), reference);
+        const Vec p = exp2<S>(x);
+        broken = S::either(broken, S::not_below_equal(x, S::set(kLazyBound)));
+        total = S::add(total, p);
+        S::store(probs_t_ + (key + r) * kCols + v * kLanes, p);
+      }
+      S::store(l, total);
+    }
+    if (!S::any(broken)) return true;
+    for (int v = 0; v < kVecs; ++v) S::store(sum_ + panel * kCols + v * kLanes, before[v]);
+    return false;
+  }
+
+  // c (S - m): of large scores only the difference is rounded, and nothing overflows that is not infinite.
+  Vec exponent(Vec score, Vec reference) const { return S::mul(S::sub(score, reference), S::set(exponent_scale_)); }
+
+  // The same for every case: dead keys, first live key of a row, a maximum that grew, NaN and Inf.
+  [[gnu::noinline]] void careful_softmax(int64_t panel, int64_t key) {
+    const Vec minus_inf = S::set(-kInfinity);
+    for (int v = 0; v < kVecs; ++v) {
+      float* m = max_ + panel * kCols + v * kLanes;
+      float* l = sum_ + panel * kCols + v * kLanes;
+      float* tile = scores(key) + v * kLanes;
+      const Vec old = S::load(m);
+      Vec top = minus_inf;
+      for (int r = 0; r < kRows; ++r) {
+        Vec s = S::load(tile + r * kCols);
+        if (mixed_) s = S::select(limits_->live(key + r, v * kLanes), s, minus_inf);
+        S::store(tile + r * kCols, s);
+        top = S::max(s, top);  // a NaN score leaves top alone
+      }
+      const Vec grown = S::above(exponent(top, old), S::set(kLazyBound));
+      const Vec reference = S::select(grown, top, old);
+      S::store(m, reference);
+      if (S::any(S::both(grown, S::above(old, minus_inf))))
+        rescale(panel, key, v, S::select(grown, exp2<S>(exponent(old, top)), S::set(1)));
+      for (int r = 0; r < kRows; ++r) {
+        const Vec s = S::load(tile + r * kCols);
+        const Vec x = exponent(s, reference);
+        const Vec p = S::keep_unless(S::equal(s, minus_inf), S::select(S::is_nan(x), x, exp2<S>(x)));
+        S::store(l, S::add(S::load(l), p));
+        S::store(probs_t_ + (key + r) * kCols + v * kLanes, p);
+      }
+    }
+  }
+
+  // All that was summed under the old reference: P^T of this block, l and O^T.
+  void rescale(int64_t panel, int64_t key, int v, Vec factor) {
+    const auto scale = [&](float* x, int64_t count) {
+      for (int64_t i = 0; i < count; ++i)
+        S::store(x + i * kCols + v * kLanes, S::mul(S::load(x + i * kCols + v * kLanes), factor));
+    };
+    scale(probs_t_ + begin_ * kCols, key - begin_);
+    scale(sum_ + panel * kCols, 1);
+    scale(output_t_ + panel * output_panel_, problem_.value_dim);
+  }
+
+  // ---- Score terms: S in natural units, softmax_scale applied.
+
+  void place_terms(int64_t panel) {
+    int64_t heads[kCols], tokens[kCols];
+    for (int i = 0; i < kCols; ++i) {
+      const int64_t r = lesser(panel * kCols + i, count_ - 1);
+      heads[i] = head(r), tokens[i] = token(r);
+    }
+    terms_.place(sequence_, heads, tokens);
+  }
+
+  // S = softcap(softmax_scale S) + added, in place. False if a pair is dead by it.
+  bool finish_scores(int64_t key) {
+    const Softcap<S> softcap(problem_, 1);
+    Vec dead = S::set(0);
+    for (int i = 0; i < kRows * kCols; i += kLanes) {
+      Vec s = S::mul(S::load(scores(key) + i), S::set(problem_.softmax_scale));
+      if (has_softcap(problem_)) s = softcap.of(s);
+      if (has_added(problem_)) s = add_terms<S>(s, S::load(terms_t_ + key * kCols + i));
+      dead = S::either(dead, S::equal(s, S::set(-kInfinity)));
+      S::store(scores(key) + i, s);
+    }
+    return !S::any(dead);
+  }
+
+  // Dropout thins P V, not l.
+  void drop(int64_t lo, int64_t hi) {
+    terms_.fill_kept(first_key_ + lo, hi - lo, terms_t_ + lo * kCols);
+    for (int64_t i = lo * kCols; i < hi * kCols; i += kLanes)
+      S::store(probs_t_ + i, S::mul(S::load(probs_t_ + i), S::load(terms_t_ + i)));
+  }
+
+  // ---- O^T += V^T P^T.
+
+  void add_output(int64_t panel) {
+    float* output = output_t_ + panel * output_panel_;
+    for (int64_t d = 0; d < problem_.value_dim; d += kRows)
+      S::product(output + d * kCols, kCols, output + d * kCols, kCols, value_at(d, begin_), 1, kStrip,
+                 probs_t_ + begin_ * kCols, kCols, end_ - begin_);
+  }
+
+  // ---- O and LSE.
+
+  void store_output() {
+    RowEnd end[kCols];
+    float factor[kCols] = {};
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      const int64_t rows = lesser(kCols, count_ - panel * kCols);
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t r = panel * kCols + i;
+        end[i] = end_of_row(problem_, head(r), double{max_[r]} * score_unit_, sum_[r]);
+        factor[i] = end[i].factor;
+      }
+      panel_to_rows<S>(output_t_ + panel * output_panel_, factor, problem_.value_dim, rows_, row_);
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t r = panel * kCols + i;
+        store_row<S>(problem_, sequence_, token(r), head(r), end[i], rows_ + i * row_);
+      }
+    }
+  }
+
+  const Problem& problem_;
+  const ForwardTiles tiles_;
+  ScoreTerms<S> terms_;
+  bool natural_;                              // S is finished step by step; otherwise it stays Q K^T
+  float score_unit_;                          // what a difference of 1 in S is as a natural logarithm
+  float exponent_scale_;                      // c, the same to base 2
+  int64_t dims_;                              // head_dim, rounded up for products
+  int64_t query_panel_, output_panel_, row_;  // floats of a panel of Q^T, of O^T; of a scratch row
+
+  float* query_t_;          // [panels][head_dim][kCols]
+  float* output_t_;         // [panels][value_dim][kCols]
+  float *max_, *sum_;       // [query_rows] m, l
+  float* probs_t_;          // [keys][kCols] of one panel
+  float* terms_t_;          // [keys][kCols] of one panel: what is added to S, then what P is multiplied by
+  float* scores_;           // [2][kRows][kCols]
+  PanelLimits<S>* limits_;  // live keys of one panel in this block
+  float* key_rows_;         // [keys][row_]
+  float* value_strips_;     // [value_dim / kStrip][keys][kStrip]
+  float* rows_;             // [kCols][row_] on the way to or from a panel
+  KeyRange* range_;         // [query_rows]
+  RowsRange* panel_range_;  // [panels]
+
+  Sequence sequence_;                         // this unit
+  int64_t kv_head_, first_, count_, panels_;  //
+  KeyRange block_range_;                      //
+  int64_t first_key_;                         // this block
+  int64_t begin_, end_;                       // this panel's keys in it, multiples of kRows
+  bool mixed_;                                // some of them are dead for some row
+};
+
+}  // namespace tilewise::cpu
