@@ -12,8 +12,10 @@ namespace {
 constexpr std::array kTable = {
 #ifdef TILEWISE_AVX2
     &cpu::avx2::tiled_forward,
+    &cpu::avx2::tiled_backward,
 #endif
     &cpu::portable::tiled_forward,
+    &cpu::portable::tiled_backward,
     &cpu::reference_forward,
     &cpu::reference_backward,
 };

@@ -1,0 +1,122 @@
+// The backward call: its memory, its units of work, and the kernel that the table lists. Every worker draws units from
+// one counter, chunk by chunk, all (sequence, kv head) of one before the next, so that tickets are rarely waited for.
+#pragma once
+
+#include "core/device.h"
+#include "core/kernel.h"
+#include "cpu/common/sink_gradient.h"
+#include "cpu/tiled/backward.h"
+#include "cpu/tiled/backward_bias.h"
+
+namespace tilewise::cpu {
+
+inline constexpr int64_t kMostDims = 512;
+
+// A chunk so long that loading a query block for it costs little; shorter ones where there would be too few units.
+inline constexpr int64_t kMostChunkKeys = 768, kLeastChunkKeys = 384, kEnoughUnits = 8, kChunkStep = 24;
+
+template <class Simd>
+class BackwardCall {
+ public:
+  // With `workspace` null it only counts.
+  BackwardCall(const Problem& problem, char* workspace) : problem_(problem), workspace_(workspace) {
+    Carver carve{workspace};
+    const int64_t group = problem.heads / problem.heads_kv;
+    const BackwardTiles tiles = backward_tiles<Simd>(problem);
+    shared_.blocks = problem.total_rows * group / tiles.query_rows + problem.batch;
+    if (problem.dq) {
+      shared_.tickets = carve.take<Ticket>(problem.heads_kv * shared_.blocks);
+      const bool sums_apart = problem.dq.type != Type::f32 && problem.max_keys > kLeastChunkKeys;
+      shared_.dquery_sum = carve.take<float>(sums_apart ? problem.total_rows * problem.heads * problem.head_dim : 0);
+    }
+    shared_bytes_ = carve.used;
+  }
+
+  Sizing size(const Settings& settings) const {
+    Sizing sizing;
+    const BackwardTiles tiles = backward_tiles<Simd>(problem_);
+    sizing.query_rows = tiles.query_rows, sizing.keys = tiles.keys;
+    sizing.chunk_keys = chunk_keys(problem_.max_keys);
+    sizing.workspace_bytes = static_cast<uint64_t>(shared_bytes_ + settings.workers * worker_bytes());
+    return sizing;
+  }
+
+  void run(const Settings& settings, const Parallel& parallel) {
+    int64_t longest = 0;
+    for (int64_t b = 0; b < problem_.batch; ++b) longest = greater(longest, sequence_of(problem_, b).keys);
+    shared_.chunk_keys = chunk_keys(longest);
+    for (int64_t i = 0; problem_.dq && i < problem_.heads_kv * shared_.blocks; ++i) shared_.tickets[i] = 0;
+    units_.total = greater(1, ceil_div(longest, shared_.chunk_keys)) * problem_.batch * problem_.heads_kv;
+    if (!problem_.dq && !problem_.dk && !problem_.dv) units_.total = 0;
+    bias_units_.total = problem_.dbias ? BiasBlocks::of<Simd>(problem_, most_keys()).units(problem_) : 0;
+    parallel(settings.workers, work, this);
+  }
+
+ private:
+  // Of the size of the problem alone.
+  int64_t chunk_keys(int64_t longest) const {
+    const int64_t sequences = greater(1, problem_.batch * problem_.heads_kv);
+    const int64_t wanted = ceil_div(kEnoughUnits, sequences);
+    const int64_t chunks =
+        greater(ceil_div(longest, kMostChunkKeys), lesser(wanted, ceil_div(longest, kLeastChunkKeys)));
+    return chunks <= 1 ? kMostChunkKeys : round_up(ceil_div(longest, chunks), kChunkStep);
+  }
+
+  int64_t most_keys() const { return lesser(kMostChunkKeys, round_up(problem_.max_keys, kChunkStep)); }
+
+  int64_t worker_bytes() const {
+    Carver main{nullptr}, bias{nullptr};
+    BackwardWorker<Simd>(problem_, shared_, most_keys(), main);
+    if (problem_.dbias) BiasWorker<Simd>(problem_, most_keys(), bias);
+    return greater(main.used, bias.used);
+  }
+
+  static void work(void* context, int64_t worker) {
+    auto& call = *static_cast<BackwardCall*>(context);
+    char* place = call.workspace_ + call.shared_bytes_ + worker * call.worker_bytes();
+    call.compute_gradients(place);
+    if (call.problem_.dbias) call.compute_dbias(place);
+  }
+
+  void compute_gradients(char* place) {
+    Carver carve{place};
+    BackwardWorker<Simd> worker(problem_, shared_, most_keys(), carve);
+    const int64_t heads = problem_.heads_kv, sequences = problem_.batch * heads;
+    for (int64_t unit; units_.draw(unit);) {
+      const Sequence sequence = sequence_of(problem_, unit % sequences / heads);
+      const int64_t chunk = unit / sequences;
+      if (chunk == 0 || chunk * shared_.chunk_keys < sequence.keys) worker.run(sequence, unit % heads, chunk);
+    }
+  }
+
+  void compute_dbias(char* place) {
+    Carver carve{place};
+    BiasWorker<Simd> worker(problem_, most_keys(), carve);
+    for (int64_t unit; bias_units_.draw(unit);) worker.run(unit);
+  }
+
+  const Problem& problem_;
+  char* const workspace_;
+  BackwardShared shared_ = {};
+  int64_t shared_bytes_;
+  UnitCounter units_ = {}, bias_units_ = {};
+};
+
+static inline void refuse_backward(const Problem& problem, Text& reason) {
+  const int64_t dims = greater(problem.head_dim, problem.value_dim);
+  if (dims > kMostDims) reason.format("head dims above %lld, got %lld", (long long)kMostDims, (long long)dims);
+}
+
+template <class Simd>
+Sizing size_backward(const Problem& problem, const Settings& settings) {
+  return BackwardCall<Simd>(problem, nullptr).size(settings);
+}
+
+template <class Simd>
+Status launch_backward(const Problem& problem, const Settings& settings, const Launch& launch) {
+  BackwardCall<Simd>(problem, launch.workspace).run(settings, launch.parallel);
+  sink_gradient(problem, settings.workers, launch.parallel);
+  return {};
+}
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,225 @@
+// A backward call with its memory, the options it may have, and what its gradients are compared by.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "core/plan.h"
+#include "cpu/reference/element_values.h"
+
+namespace tilewise::backward {
+
+struct Shape {
+  int64_t batch, rows, keys, heads, heads_kv, dim, value_dim;
+};
+
+// One call with its memory: inputs at random, gradients NaN until written.
+struct Call {
+  Shape shape;
+  int32_t type;
+  tw_attention a = {};
+  tw_attention_grad g = {};
+  std::deque<std::vector<char>> memory;
+  std::mt19937 random{1};
+
+  explicit Call(const Shape& s, int32_t type = TW_F32) : shape(s), type(type) {
+    TW_INIT(a);
+    TW_INIT(g);
+    a.device_type = TW_CPU;
+    a.q = uniform(type, s.batch, s.rows, s.heads, s.dim);
+    a.k = uniform(type, s.batch, s.keys, s.heads_kv, s.dim);
+    a.v = uniform(type, s.batch, s.keys, s.heads_kv, s.value_dim);
+    a.out = filled(type, 0, s.batch, s.rows, s.heads, s.value_dim);
+    a.lse = filled(TW_F32, 0, s.batch, s.heads, s.rows, 1);
+    g.dout = uniform(type, s.batch, s.rows, s.heads, s.value_dim);
+    g.dq = filled(type, NAN, s.batch, s.rows, s.heads, s.dim);
+    g.dk = filled(type, NAN, s.batch, s.keys, s.heads_kv, s.dim);
+    g.dv = filled(type, NAN, s.batch, s.keys, s.heads_kv, s.value_dim);
+  }
+
+  template <class F>
+  tw_tensor made(int32_t dtype, int64_t n0, int64_t n1, int64_t n2, int64_t n3, F value) {
+    Tensor t;
+    t.type = static_cast<Type>(dtype);
+    const int64_t count = n0 * n1 * n2 * n3;
+    t.data = memory.emplace_back(count * size_of(t.type) + 1).data();
+    for (int64_t i = 0; i < count; ++i) {
+      const float x = value(i);
+      if (dtype == TW_BOOL) t.data[i] = x != 0;
+      if (dtype == TW_I32) reinterpret_cast<int32_t*>(t.data)[i] = static_cast<int32_t>(x);
+      cpu::write_values(t, i, 1, &x);
+    }
+    return tw_tensor_of(t.data, dtype, n0, n1, n2, n3);
+  }
+  tw_tensor filled(int32_t dtype, float x, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return made(dtype, n0, n1, n2, n3, [x](int64_t) { return x; });
+  }
+  tw_tensor uniform(int32_t dtype, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    std::uniform_real_distribution<float> draw(-1, 1);
+    return made(dtype, n0, n1, n2, n3, [&](int64_t) { return draw(random); });
+  }
+  tw_tensor int32(const std::vector<int>& values, int64_t n0, int64_t n1 = 1, int64_t n2 = 1) {
+    return made(TW_I32, n0, n1, n2, 1, [&](int64_t i) { return static_cast<float>(values[i]); });
+  }
+};
+
+struct NamedGradient {
+  const char* name;
+  std::vector<float> values;
+};
+using Gradients = std::vector<NamedGradient>;
+
+inline Problem problem_of(const Call& call, bool backward) {
+  Problem problem;
+  const Status status = make_problem(call.a, backward ? &call.g : nullptr, true, problem);
+  EXPECT_TRUE(status.ok()) << status.message.chars;
+  return problem;
+}
+
+inline Plan plan_of(const Problem& problem, const char* kernel) {
+  Plan plan;
+  PlanOptions options;
+  options.force = kernel;
+  const Status status = make_plan(problem, options, plan);
+  EXPECT_TRUE(status.ok()) << status.message.chars;
+  return plan;
+}
+
+inline void run(const Problem& problem, const char* kernel) {
+  const Plan plan = plan_of(problem, kernel);
+  std::vector<char> memory(plan.sizing.workspace_bytes + 512, '\xff');
+  Launch launch;
+  launch.workspace = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  launch.workspace_bytes = plan.sizing.workspace_bytes;
+  launch.parallel = own_threads();
+  const Status status = run_plan(plan, problem, launch);
+  EXPECT_TRUE(status.ok()) << status.message.chars;
+  const char* end = launch.workspace + launch.workspace_bytes;
+  EXPECT_TRUE(std::all_of(end, end + 256, [](char c) { return c == '\xff'; })) << "wrote past its workspace";
+}
+
+inline std::vector<float> values_of(const tw_tensor& t) {
+  std::vector<float> values(t.dtype == TW_NONE ? 0 : t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3]);
+  Tensor view;
+  view.type = static_cast<Type>(t.dtype), view.data = static_cast<char*>(t.data);
+  cpu::read_values(view, 0, static_cast<int64_t>(values.size()), values.data());
+  return values;
+}
+
+inline Gradients gradients_by(const Call& call, const char* kernel) {
+  run(problem_of(call, true), kernel);
+  return {{"dq", values_of(call.g.dq)},
+          {"dk", values_of(call.g.dk)},
+          {"dv", values_of(call.g.dv)},
+          {"dbias", values_of(call.g.dbias)},
+          {"dsink", values_of(call.g.dsink)}};
+}
+
+// Within `tolerance` of the largest value.
+inline void expect_close(const Gradients& ours, const Gradients& theirs, double tolerance) {
+  for (size_t t = 0; t < ours.size(); ++t) {
+    const std::vector<float>&x = ours[t].values, &y = theirs[t].values;
+    ASSERT_EQ(x.size(), y.size()) << ours[t].name;
+    double largest = 0.05, worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(std::isnan(x[i]), std::isnan(y[i])) << ours[t].name << " at " << i;
+      if (std::isnan(x[i])) continue;
+      largest = std::max(largest, std::fabs(double{y[i]}));
+      worst = std::max(worst, std::fabs(double{x[i]} - y[i]));
+    }
+    EXPECT_LE(worst, tolerance * largest) << ours[t].name << ", largest " << largest;
+  }
+}
+
+inline void expect_same_bits(const Gradients& ours, const Gradients& theirs) {
+  for (size_t t = 0; t < ours.size(); ++t) {
+    ASSERT_EQ(ours[t].values.size(), theirs[t].values.size());
+    if (ours[t].values.empty()) continue;
+    EXPECT_EQ(std::memcmp(ours[t].values.data(), theirs[t].values.data(), ours[t].values.size() * sizeof(float)), 0)
+        << ours[t].name;
+  }
+}
+
+// ---- Every option, alone.
+
+inline void set_mask(Call& c) {
+  c.a.mask = c.made(TW_BOOL, c.shape.batch, 1, c.shape.rows, c.shape.keys,
+                    [&](int64_t) { return static_cast<float>(c.random() % 3 != 0); });
+}
+inline void set_bias(Call& c) {
+  c.a.bias = c.uniform(TW_F32, c.shape.batch, c.shape.heads, c.shape.rows, c.shape.keys);
+  c.g.dbias = c.filled(TW_F32, NAN, c.shape.batch, c.shape.heads, c.shape.rows, c.shape.keys);
+}
+inline void set_softcap(Call& c) { c.a.softcap = 0.5f; }
+inline void set_alibi(Call& c) {
+  c.a.alibi_slopes =
+      c.made(TW_F32, 1, c.shape.heads, 1, 1, [](int64_t h) { return 0.02f * static_cast<float>(h + 1); });
+}
+inline void set_sink(Call& c) {
+  c.a.sink = c.uniform(TW_F32, c.shape.heads, 1, 1, 1);
+  c.g.dsink = c.filled(TW_F32, NAN, c.shape.heads, 1, 1, 1);
+}
+inline void set_dropout(Call& c) { c.a.dropout_p = 0.3f, c.a.dropout_seed = 7; }
+inline void set_dlse(Call& c) { c.g.dlse = c.uniform(TW_F32, c.shape.batch, c.shape.heads, c.shape.rows, 1); }
+inline void set_window(Call& c) {
+  c.a.flags = TW_WINDOW_LEFT | TW_WINDOW_RIGHT;
+  c.a.window_left = 2, c.a.window_right = 1;
+}
+inline void set_lengths(Call& c) {
+  const int rows = static_cast<int>(c.shape.rows), keys = static_cast<int>(c.shape.keys);
+  c.a.seqused_q = c.int32({rows - 1, rows / 2}, c.shape.batch);
+  c.a.seqused_k = c.int32({keys / 2, keys - 1}, c.shape.batch);
+}
+inline void set_left_pad(Call& c) { c.a.leftpad_k = c.int32({2, static_cast<int>(c.shape.keys) / 2}, c.shape.batch); }
+inline void set_intervals(Call& c) {
+  const int64_t heads = c.shape.heads, rows = c.shape.rows, count = c.shape.batch * heads * rows;
+  const auto draw = [&](int64_t) { return static_cast<float>(c.random() % (c.shape.keys + 1)) - 1; };
+  c.a.key_begin = c.made(TW_I32, c.shape.batch, heads, rows, 1, draw);
+  c.a.key_end = c.made(TW_I32, c.shape.batch, heads, rows, 1, draw);
+  for (int64_t i = 0; i < count; ++i)
+    static_cast<int32_t*>(c.a.key_end.data)[i] += static_cast<const int32_t*>(c.a.key_begin.data)[i];
+}
+inline void set_positions(Call& c) {
+  c.a.flags = TW_CAUSAL;
+  c.a.q_positions = c.made(TW_I32, 1, c.shape.rows, 1, 1,
+                           [&](int64_t) { return static_cast<float>(c.random() % (2 * c.shape.keys)); });
+  c.a.k_positions = c.made(TW_I32, 1, c.shape.keys, 1, 1, [](int64_t j) { return static_cast<float>(2 * j); });
+}
+
+struct Option {
+  const char* name;
+  void (*set)(Call& call);
+};
+
+inline const Option kOptions[] = {
+    {"plain", [](Call&) {}},
+    {"scale", [](Call& c) { c.a.flags = TW_SOFTMAX_SCALE, c.a.softmax_scale = -0.7f; }},
+    {"causal", [](Call& c) { c.a.flags = TW_CAUSAL; }},
+    {"top_left", [](Call& c) { c.a.flags = TW_CAUSAL | TW_TOP_LEFT; }},
+    {"window", set_window},
+    {"chunk", [](Call& c) { c.a.attention_chunk = 3; }},
+    {"lengths", set_lengths},
+    {"left_pad", set_left_pad},
+    {"intervals", set_intervals},
+    {"positions", set_positions},
+    {"mask", set_mask},
+    {"bias", set_bias},
+    {"softcap", set_softcap},
+    {"alibi", set_alibi},
+    {"sink", set_sink},
+    {"dropout", set_dropout},
+    {"dlse", set_dlse},
+    {"all_terms",
+     [](Call& c) {
+       for (auto* set : {set_mask, set_bias, set_softcap, set_alibi, set_sink, set_dropout, set_dlse, set_positions})
+         set(c);
+     }},
+};
+
+}  // namespace tilewise::backward
