@@ -35,7 +35,12 @@ Settings settings_of(const Problem& problem, const PlanOptions& options) {
   return settings;
 }
 
-// Why `kernel` does not serve the problem; empty if it does.
+bool serves_pass(const Kernel& kernel, const Problem& problem) {
+  return kernel.pass == problem.pass && kernel.device_type == problem.device_type;
+}
+
+}  // namespace
+
 Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
   Text reason;
   if (kernel.rank == Rank::rung && !forced) {
@@ -47,12 +52,6 @@ Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
   }
   return reason;
 }
-
-bool serves_pass(const Kernel& kernel, const Problem& problem) {
-  return kernel.pass == problem.pass && kernel.device_type == problem.device_type;
-}
-
-}  // namespace
 
 Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan) {
   const char* force = options.force ? options.force : text_of("TILEWISE_FORCE_KERNEL");

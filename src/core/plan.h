@@ -16,6 +16,9 @@ struct Plan {
   Sizing sizing;
 };
 
+// Why `kernel`, of the problem's pass, does not serve it; empty if it does. `forced`: it was asked for by name.
+Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced);
+
 Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan);
 
 // Checks lengths, zeroes what no sequence owns (rows past seqused_q or the last offset, and their gradients), launches.
