@@ -15,7 +15,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr std::array<const Command*, 7> kCommands = {&kDemo, &kRun, &kVerify, &kBench, &kTraffic, &kExplain, &kInfo};
+constexpr std::array<const Command*, 4> kCommands = {&kRun, &kBench, &kExplain, &kInfo};
 
 constexpr const char* kUsage = "Usage: tilewise COMMAND [OPTIONS]";
 
@@ -76,19 +76,26 @@ int perform(const std::string& where, const Action& action) {
   }
 }
 
+std::string help_of(const CLI::App& app, const Command& command) {
+  std::string options = app.help();
+  // CLI11 leaves two empty lines between groups and none after the summary.
+  for (size_t at; (at = options.find("\n\n\n")) != std::string::npos;) options.erase(at, 1);
+  options.resize(options.find_last_not_of('\n') + 2);
+  return options.insert(options.find("\nUsage:"), "\n") + command.notes + "\n";
+}
+
 int run_command(const Command& command, int argc, const char* const* argv) {
   const std::string where = std::string("tilewise ") + command.name;
   CLI::App app(command.summary, where);
   app.get_formatter()->column_width(32);
-  app.get_formatter()->label("OPTIONS", "OPTIONS");
-  app.footer(command.notes);
-  app.set_help_flag("-h,--help", "Print this and exit")->group("Other");
+  app.set_help_flag();
   Arguments arguments(app);
   const Action action = command.declare(arguments);
+  app.set_help_flag("-h,--help", "print this and exit")->group("Help");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    fmt::print("{}", help_of(app, command));
     return finish(where, ExitCode::ok);
   } catch (const CLI::ParseError& error) {
     return complain(where, fmt::format("{}\nSee {} --help.", error.what(), where), ExitCode::usage);

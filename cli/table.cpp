@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/text.h"
 
@@ -60,7 +61,7 @@ std::string as_count(const Cell& cell) { return count_text(std::llround(number_i
 std::string as_size(const Cell& cell) { return size_text(std::llround(number_in(cell))); }
 std::string as_time(const Cell& cell) { return time_text(number_in(cell)); }
 std::string as_error(const Cell& cell) { return error_text(number_in(cell)); }
-std::string as_percent(const Cell& cell) { return fmt::format("{:.0f}", number_in(cell)); }
+std::string as_decimal(const Cell& cell) { return fmt::format("{:.1f}", number_in(cell)); }
 
 std::string Table::render(Format format) const {
   switch (format) {
@@ -73,43 +74,51 @@ std::string Table::render(Format format) const {
   }
 }
 
-bool Table::same_in_all_rows(size_t column) const {
-  return std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return row[column] == rows_[0][column]; });
+// For people: a column of its own, or part of the caption, or neither.
+bool Table::is_column(size_t column) const {
+  if (columns_[column].place != Column::Place::caption) return columns_[column].place == Column::Place::shown;
+  return !std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return row[column] == rows_[0][column]; });
+}
+
+// What all rows have in common: "heading value, heading value", in lines that fit.
+std::string Table::render_caption() const {
+  constexpr size_t kWidth = 98;
+  std::string text, line;
+  for (size_t c = 0; c < columns_.size() && !rows_.empty(); ++c) {
+    if (is_column(c) || columns_[c].place != Column::Place::caption) continue;
+    if (std::holds_alternative<std::monostate>(rows_[0][c])) continue;
+    const std::string part = fmt::format("{} {}", columns_[c].heading, shown(columns_[c], rows_[0][c]));
+    if (line.size() + part.size() > kWidth) text += std::exchange(line, "") + ",\n";
+    line += (line.empty() ? "" : ", ") + part;
+  }
+  return line.empty() ? text : text + line + "\n";
 }
 
 std::string Table::render_text() const {
-  std::string caption;
-  std::vector<size_t> columns;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    if (columns_[c].place == Column::Place::record) continue;
-    if (columns_[c].place == Column::Place::shown || !same_in_all_rows(c)) {
-      columns.push_back(c);
-    } else if (!rows_.empty()) {
-      caption +=
-          fmt::format("{}{} {}", caption.empty() ? "" : ", ", columns_[c].heading, shown(columns_[c], rows_[0][c]));
-    }
-  }
-  std::vector<size_t> widths;
-  for (const size_t c : columns) {
-    size_t width = std::string_view(columns_[c].heading).size();
-    for (const auto& row : rows_) width = std::max(width, shown(columns_[c], row[c]).size());
-    widths.push_back(width);
-  }
-  // Words to the left, numbers to the right.
-  const auto line = [&](const auto& text_of) {
-    std::string text;
-    for (size_t i = 0; i < columns.size(); ++i) {
-      const bool number = !rows_.empty() && std::any_of(rows_.begin(), rows_.end(),
-                                                        [&](const auto& row) { return is_number(row[columns[i]]); });
-      text +=
-          fmt::format(fmt::runtime(number ? "{}{:>{}}" : "{}{:<{}}"), i ? "  " : "", text_of(columns[i]), widths[i]);
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    return text;
+  struct Strip {
+    size_t width;
+    bool numbers;  // to the right; words to the left
+    std::vector<std::string> texts;
   };
-  std::string text = caption.empty() ? "" : caption + "\n";
-  text += bold(line([&](size_t c) { return std::string(columns_[c].heading); })) + "\n";
-  for (const auto& row : rows_) text += line([&](size_t c) { return shown(columns_[c], row[c]); }) + "\n";
+  std::vector<Strip> strips;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (!is_column(c)) continue;
+    Strip& strip = strips.emplace_back(Strip{0, false, {columns_[c].heading}});
+    for (const auto& row : rows_) {
+      strip.texts.push_back(shown(columns_[c], row[c]));
+      strip.numbers = strip.numbers || is_number(row[c]);
+    }
+    for (const std::string& text : strip.texts) strip.width = std::max(strip.width, text.size());
+  }
+  std::string text = render_caption();
+  for (size_t line = 0; line <= rows_.size(); ++line) {
+    std::string row;
+    for (const Strip& strip : strips) {
+      row += fmt::format(fmt::runtime(strip.numbers ? "{:>{}}  " : "{:<{}}  "), strip.texts[line], strip.width);
+    }
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += (line == 0 ? bold(row) : row) + "\n";
+  }
   return text;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -16,7 +17,7 @@ enum class Format { text, json, csv };
 struct Column {
   enum class Place {
     shown,    // in every format
-    caption,  // for people only once, above the table, if it is the same in all rows
+    caption,  // for people only once, above the table, if it is the same in all rows; not at all if it is null there
     record    // in JSON and CSV only
   };
   const char* key;      // in JSON and CSV: never changes
@@ -30,7 +31,12 @@ std::string as_count(const Cell& cell);
 std::string as_size(const Cell& cell);
 std::string as_time(const Cell& cell);
 std::string as_error(const Cell& cell);
-std::string as_percent(const Cell& cell);
+std::string as_decimal(const Cell& cell);  // "12.3"
+
+template <typename T>
+Cell cell_of(const std::optional<T>& value) {
+  return value ? Cell(*value) : Cell();
+}
 
 class Table {
  public:
@@ -42,9 +48,10 @@ class Table {
 
  private:
   std::string render_text() const;
+  std::string render_caption() const;
   std::string render_json() const;
   std::string render_csv() const;
-  bool same_in_all_rows(size_t column) const;
+  bool is_column(size_t column) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/buffer.h"
@@ -20,6 +21,8 @@ struct Array {
   // Zeroed.
   static Array of(Type dtype, std::vector<int64_t> shape, const char* purpose);
 };
+
+using NamedArrays = std::vector<std::pair<std::string, const Array*>>;
 
 // What the file formats call the types that tilewise reads and writes.
 struct FileType {

@@ -40,7 +40,6 @@ class SafetensorsFile {
   int64_t data_begin_ = 0;
 };
 
-using NamedArrays = std::vector<std::pair<std::string, const Array*>>;
 void write_safetensors(OutputFile& file, const NamedArrays& arrays);
 
 }  // namespace tilewise::cli

@@ -1,0 +1,77 @@
+#include "cli/fma_probe.h"
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "cli/stopwatch.h"
+#include "core/threads.h"
+
+namespace tilewise::cli {
+namespace {
+
+constexpr int64_t kRounds = 200'000;
+
+#if defined(__x86_64__)
+// Twelve chains hide the latency (4 or 5 cycles) of two units. Returns FLOPs done.
+double avx2_chains() {
+  int64_t rounds = kRounds;
+  asm volatile(
+      "vxorps %%ymm12, %%ymm12, %%ymm12\n vxorps %%ymm13, %%ymm13, %%ymm13\n"
+      "1:\n"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm0\n vfmadd231ps %%ymm12, %%ymm13, %%ymm1\n"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm2\n vfmadd231ps %%ymm12, %%ymm13, %%ymm3\n"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm4\n vfmadd231ps %%ymm12, %%ymm13, %%ymm5\n"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm6\n vfmadd231ps %%ymm12, %%ymm13, %%ymm7\n"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm8\n vfmadd231ps %%ymm12, %%ymm13, %%ymm9\n"
+      "vfmadd231ps %%ymm12, %%ymm13, %%ymm10\n vfmadd231ps %%ymm12, %%ymm13, %%ymm11\n"
+      "dec %0\n jnz 1b\n vzeroupper\n"
+      : "+r"(rounds)
+      :
+      : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
+        "xmm13", "cc");
+  constexpr double kChains = 12, kLanes = 8;
+  return 2 * kChains * kLanes * kRounds;
+}
+#else
+double avx2_chains() { return 0; }
+#endif
+
+double baseline_chains() {
+  using Vec = float __attribute__((vector_size(16)));
+  constexpr int kChains = 12, kLanes = 4;
+  Vec sums[kChains] = {}, factor = {}, term = {};
+  for (int64_t round = 0; round < kRounds; ++round) {
+    asm volatile("" : "+m"(factor), "+m"(term));  // the compiler knows nothing of their values
+    for (Vec& sum : sums) sum = sum * factor + term;
+  }
+  for (const Vec& sum : sums) asm volatile("" : : "m"(sum));
+  return 2.0 * kChains * kLanes * kRounds;
+}
+
+double rate_of_this_thread(ProbeIsa isa, bool own_cpu_time) {
+  const Stopwatch stopwatch(own_cpu_time);
+  const double flops = isa == ProbeIsa::avx2 ? avx2_chains() : baseline_chains();
+  return flops / stopwatch.seconds();
+}
+
+struct Rates {
+  ProbeIsa isa;
+  std::vector<double> of_thread;
+};
+
+void probe(void* context, int64_t i) {
+  auto& rates = *static_cast<Rates*>(context);
+  rates.of_thread[static_cast<size_t>(i)] = rate_of_this_thread(rates.isa, false);
+}
+
+}  // namespace
+
+double fma_rate(ProbeIsa isa, int threads) {
+  if (threads == 1) return rate_of_this_thread(isa, true);
+  Rates rates{isa, std::vector<double>(static_cast<size_t>(threads))};
+  own_threads()(threads, probe, &rates);
+  return std::accumulate(rates.of_thread.begin(), rates.of_thread.end(), 0.0);
+}
+
+}  // namespace tilewise::cli

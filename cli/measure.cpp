@@ -1,0 +1,63 @@
+#include "cli/measure.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/fma_probe.h"
+#include "cli/stopwatch.h"
+#include "core/kernel.h"
+
+namespace tilewise::cli {
+namespace {
+
+struct Subject {
+  const Call& call;
+  double flops;
+  ProbeIsa isa;
+  int workers;
+};
+
+Subject subject_of(const Call& call) {
+  const bool avx2 = names_kernel("avx2", call.plan().kernel->name);
+  return {call, flops(call.prepared().problem()), avx2 ? ProbeIsa::avx2 : ProbeIsa::baseline,
+          call.plan().settings.workers};
+}
+
+void time_once(const Subject& subject, Timing& timing) {
+  const double before = fma_rate(subject.isa, subject.workers);
+  const Stopwatch stopwatch(subject.call.prepared().single_threaded());
+  subject.call.run();
+  const double seconds = stopwatch.seconds();
+  const double peak = (before + fma_rate(subject.isa, subject.workers)) / 2;
+  timing.ms.push_back(seconds * 1e3);
+  timing.of_peak.push_back(subject.flops / seconds / peak);
+}
+
+}  // namespace
+
+std::vector<Timing> measure(const std::vector<const Call*>& calls, const Effort& effort,
+                            const std::function<void(double done)>& step) {
+  std::vector<Subject> subjects;
+  for (const Call* call : calls) subjects.push_back(subject_of(*call));
+  std::vector<Timing> timings(calls.size());
+  const Stopwatch stopwatch(false);
+  const double budget = effort.seconds * static_cast<double>(calls.size());
+  for (int64_t runs = 0; runs < effort.least_runs || stopwatch.seconds() < budget; ++runs) {
+    const double by_time = stopwatch.seconds() / budget;
+    step(std::min(by_time, static_cast<double>(runs) / static_cast<double>(effort.least_runs)));
+    for (size_t i = 0; i < subjects.size(); ++i) time_once(subjects[i], timings[i]);
+  }
+  return timings;
+}
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return NAN;
+  std::sort(values.begin(), values.end());
+  const double place = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  const double weight = place - std::floor(place);
+  return values[below] * (1 - weight) + values[above] * weight;
+}
+
+}  // namespace tilewise::cli

@@ -1,0 +1,28 @@
+// Prepared: a problem with its plan and workspace, ready to run any number of times.
+#pragma once
+
+#include "cli/buffer.h"
+#include "core/plan.h"
+
+namespace tilewise::cli {
+
+class Prepared {
+ public:
+  Prepared() = default;
+  // Throws Failure with the library's own message.
+  Prepared(const Problem& problem, const PlanOptions& options);
+
+  void run() const;
+
+  const Problem& problem() const { return problem_; }
+  const Plan& plan() const { return plan_; }
+  // One worker computes in the calling thread, so its CPU time tells; more are timed by the wall clock.
+  bool single_threaded() const { return plan_.settings.workers == 1; }
+
+ private:
+  Problem problem_;
+  Plan plan_;
+  Buffer workspace_;
+};
+
+}  // namespace tilewise::cli

@@ -1,0 +1,91 @@
+#include "cli/run_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include "cli/failure.h"
+#include "cli/files/npy.h"
+#include "cli/files/safetensors.h"
+#include "cli/tensors.h"
+
+namespace tilewise::cli {
+namespace {
+
+constexpr const char* kAll = "all";  // role of a file that takes every result
+
+struct Given {
+  const char* role;
+  const std::string& text;  // as on the command line; empty: not given
+};
+
+bool is_npy(const std::string& name) { return name.ends_with(".npy"); }
+
+void check_separate(const Given& given, bool gradients) {
+  if (!is_npy(given.text)) fail(ExitCode::usage, "--{}: {} does not end in .npy", given.role, in_quotes(given.text));
+  if (given.role[0] == 'd' && !gradients) fail(ExitCode::usage, "--{}: gradients need --dout", given.role);
+}
+
+}  // namespace
+
+RunInputs::RunInputs(const RunOptions& o) {
+  std::optional<SafetensorsFile> file;
+  if (!o.input.empty()) file.emplace(o.input);
+  for (const Given& given : {Given{"q", o.query}, Given{"k", o.key}, Given{"v", o.value}, Given{"dout", o.dout},
+                             Given{"bias", o.bias}, Given{"alibi_slopes", o.alibi_slopes}, Given{"sink", o.sink}}) {
+    if (given.text.empty()) continue;
+    const bool npy = is_npy(given.text);
+    if (!npy && !file) {
+      fail(ExitCode::usage, "{}: {} is no .npy file, so INPUT, a safetensors file that has it, is needed", given.role,
+           in_quotes(given.text));
+    }
+    arrays_.emplace(given.role, npy ? read_npy(given.text) : file->read(given.text));
+    names_[given.role] = npy ? given.text : o.input + ": " + given.text;
+  }
+}
+
+tw_tensor RunInputs::sequence(const std::string& role, Layout layout) const {
+  return sequence_view(names_.at(role), array(role), layout);
+}
+
+tw_tensor RunInputs::trailing(const std::string& role, int axes) const {
+  return has(role) ? trailing_view(names_.at(role), array(role), axes) : tw_tensor{};
+}
+
+RunOutputs::RunOutputs(const RunOptions& o) {
+  std::set<std::string> paths;
+  const auto add = [&](const char* role, const std::string& path) {
+    if (!paths.insert(path).second) fail(ExitCode::usage, "{}: two outputs go into this file", path);
+    files_.emplace_back(role, std::make_unique<OutputFile>(path));
+  };
+  if (!o.output.empty()) add(kAll, o.output);
+  for (const Given& given :
+       {Given{"out", o.out}, Given{"lse", o.lse}, Given{"dq", o.dq}, Given{"dk", o.dk}, Given{"dv", o.dv}}) {
+    if (given.text.empty()) continue;
+    check_separate(given, !o.dout.empty());
+    add(given.role, given.text);
+  }
+  if (files_.empty()) fail(ExitCode::usage, "no output: give --output FILE.safetensors or --out FILE.npy");
+}
+
+bool RunOutputs::wants(const std::string& role) const {
+  return std::any_of(files_.begin(), files_.end(), [&](const auto& f) { return f.first == kAll || f.first == role; });
+}
+
+void RunOutputs::write(const NamedArrays& results) {
+  for (const auto& [role, file] : files_) {
+    if (role == kAll) write_safetensors(*file, results);
+    for (const auto& [name, array] : results) {
+      if (role == name) write_npy(*file, *array);
+    }
+    file->sync();
+  }
+  for (const auto& named : files_) named.second->commit();
+}
+
+std::vector<std::string> RunOutputs::paths() const {
+  std::vector<std::string> all;
+  for (const auto& named : files_) all.push_back(named.second->path());
+  return all;
+}
+
+}  // namespace tilewise::cli

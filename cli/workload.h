@@ -1,0 +1,48 @@
+// Workload: the inputs of one problem in memory. Call: one kernel's way to compute it, with outputs of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cli/buffer.h"
+#include "cli/prepared.h"
+#include "cli/shape.h"
+
+namespace tilewise::cli {
+
+struct Workload {
+  Shape shape;
+  ScoreOptions scores;
+  Buffer q, k, v, dout;  // row-major in shape.layout
+
+  Workload(const Shape& shape, const ScoreOptions& scores);  // memory, zeroed
+  void fill_randomly(uint64_t seed);                         // uniform in [-1, 1)
+};
+
+class Call {
+ public:
+  // Plans and takes memory, which stays untouched until run(). A backward call first computes the out and lse that it
+  // reads. Throws Failure with the library's own message.
+  Call(const Workload& workload, Pass pass, const PlanOptions& options) : Call(workload, pass, options, Type::none) {}
+  // The same in fp64 by the reference kernel.
+  static Call oracle(const Workload& workload, Pass pass);
+
+  void run() const { prepared_.run(); }
+  const Prepared& prepared() const { return prepared_; }
+  const Plan& plan() const { return prepared_.plan(); }
+  // Forward: out, lse. Backward: dq, dk, dv.
+  const std::vector<Tensor>& outputs() const { return outputs_; }
+
+ private:
+  Call(const Workload& workload, Pass pass, const PlanOptions& options, Type output_type);
+
+  Prepared prepared_;
+  std::vector<Buffer> memory_;
+  std::vector<Tensor> outputs_;
+  std::unique_ptr<Call> forward_;  // of a backward call: owns the out and lse that it reads
+};
+
+// The worst over the outputs of max |x - x64| / max |x64|. NaN if any element is.
+double worst_error(const Call& call, const Call& oracle);
+
+}  // namespace tilewise::cli
