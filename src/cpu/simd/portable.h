@@ -24,11 +24,11 @@ struct Simd {
   static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
 
   // Comparisons give a mask of all-ones lanes.
-  static Vec equal(Vec a, Vec b) { return floats(a == b); }
-  static Vec above(Vec a, Vec b) { return floats(a > b); }
-  static Vec below(Vec a, Vec b) { return floats(a < b); }
-  static Vec not_below_equal(Vec a, Vec b) { return floats(~(a <= b)); }  // true for NaN
-  static Vec is_nan(Vec a) { return floats(a != a); }
+  static Vec equal(Vec a, Vec b) { return (Vec)(a == b); }
+  static Vec above(Vec a, Vec b) { return (Vec)(a > b); }
+  static Vec below(Vec a, Vec b) { return (Vec)(a < b); }
+  static Vec not_below_equal(Vec a, Vec b) { return (Vec)(~(a <= b)); }  // true for NaN
+  static Vec is_nan(Vec a) { return not_below_equal(a, a); }
   static Vec both(Vec a, Vec b) { return floats(bits(a) & bits(b)); }
   static Vec either(Vec a, Vec b) { return floats(bits(a) | bits(b)); }
   static Vec keep_if(Vec mask, Vec a) { return floats(bits(mask) & bits(a)); }
@@ -99,14 +99,19 @@ struct Simd {
   }
 
  private:
+  // Unsigned: sums of bits may wrap.
+  using Words = uint32_t __attribute__((vector_size(16)));
   using Ints = int32_t __attribute__((vector_size(16)));
   using Int64s = int64_t __attribute__((vector_size(16)));
   using Bytes = uint8_t __attribute__((vector_size(4)));
   using Shorts = uint16_t __attribute__((vector_size(8)));
 
-  static Vec floats(Ints x) { return (Vec)x; }
-  static Ints bits(Vec x) { return (Ints)x; }
-  static Ints select_bits(Ints mask, Ints yes, Ints no) { return (mask & yes) | (~mask & no); }
+  static Words bits(Vec x) { return (Words)x; }
+  static Vec floats(Words x) { return (Vec)x; }
+  static Words bits(uint32_t x) { return Words{x, x, x, x}; }
+  static Words select_bits(Words mask, Words yes, Words no) { return (mask & yes) | (~mask & no); }
+  // Of words below 2^31, which are cheaper to compare as signed numbers.
+  static Words below_bits(Words a, int32_t b) { return (Words)((Ints)a < b); }
 
   template <class T>
   static T read(const void* p, int64_t bytes) {
@@ -116,39 +121,38 @@ struct Simd {
   }
   static void write(void* p, Shorts x, int64_t bytes) { std::memcpy(p, &x, bytes); }
 
-  static Vec widen(Shorts x) { return floats(__builtin_convertvector(x, Ints) << 16); }
+  static Vec widen(Shorts x) { return floats(__builtin_convertvector(x, Words) << 16); }
 
   // fp32 to bf16, to nearest even; a NaN stays one.
   static Shorts narrow(Vec x) {
-    const Ints even = bits(x) + ((bits(x) >> 16) & 1) + 0x7fff;
-    const Ints kept = select_bits(x != x, bits(x) | 0x400000, even);
+    const Words even = bits(x) + ((bits(x) >> 16) & 1) + 0x7fff;
+    const Words kept = select_bits(bits(is_nan(x)), bits(x) | 0x400000, even);
     return __builtin_convertvector(kept >> 16, Shorts);
   }
 
   // The exponent's bias grows by 112; that of Inf and NaN by 224. A subnormal is normal after it: as 2^-14 + x, less
   // 2^-14.
   static Vec widen_half(Shorts x) {
-    const Ints half = __builtin_convertvector(x, Ints);
-    const Ints magnitude = (half & 0x7fff) << 13;
-    const Ints normal = magnitude + (112 << 23), special = magnitude + (224 << 23);
+    const Words half = __builtin_convertvector(x, Words);
+    const Words magnitude = (half & 0x7fff) << 13;
+    const Words normal = magnitude + (112 << 23), special = magnitude + (224 << 23);
     const Vec subnormal = floats(magnitude + (113 << 23)) - set(0x1p-14f);
-    Ints wide = select_bits(magnitude >= (31 << 23), special, normal);
-    wide = select_bits(magnitude < (1 << 23), bits(subnormal), wide);
+    Words wide = select_bits(below_bits(magnitude, 31 << 23), normal, special);
+    wide = select_bits(below_bits(magnitude, 1 << 23), bits(subnormal), wide);
     return floats(wide | ((half & 0x8000) << 16));
   }
 
   // fp32 to fp16, to nearest even; 65520 and more is Inf, a NaN stays one. Adding 0.5 to a subnormal result rounds it
   // at the place where its last bit is.
   static Shorts narrow_half(Vec x) {
-    const Ints sign = (bits(x) >> 16) & 0x8000, magnitude = bits(x) & 0x7fffffff;
-    const Ints normal = (magnitude - (112 << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    const Ints subnormal = bits(floats(magnitude) + set(0.5f)) - bits(set(0.5f));
-    const Ints special = select_bits(x != x, set_bits(0x7e00), set_bits(0x7c00));
-    Ints narrow = select_bits(magnitude < (113 << 23), subnormal, normal);
-    narrow = select_bits(magnitude >= (143 << 23), special, narrow);
+    const Words sign = (bits(x) >> 16) & 0x8000, magnitude = bits(x) & 0x7fffffff;
+    const Words normal = (magnitude - (112 << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    const Words subnormal = bits(floats(magnitude) + set(0.5f)) - bits(set(0.5f));
+    const Words special = select_bits(bits(is_nan(x)), bits(0x7e00u), bits(0x7c00u));
+    Words narrow = select_bits(below_bits(magnitude, 143 << 23), normal, special);
+    narrow = select_bits(below_bits(magnitude, 113 << 23), subnormal, narrow);
     return __builtin_convertvector(narrow | sign, Shorts);
   }
-  static Ints set_bits(int32_t x) { return Ints{x, x, x, x}; }
 };
 
 }  // namespace tilewise::cpu::portable
