@@ -1,0 +1,45 @@
+// What a case must give, how far standard attention is from it, and how far a kernel is (contract C8).
+#pragma once
+
+#include "cases/case_data.h"
+#include "core/plan.h"
+
+namespace tilewise::cases {
+
+struct Expected {
+  Outputs exact;      // in fp64, from the reference kernel's loops
+  Outputs standard;   // standard attention with scores and probabilities in the type of q: its error is the yardstick
+  Outputs lse_error;  // what an lse saved as fp32 may do to the gradients (contract C3)
+  Stored out, lse;    // `exact`, rounded to what a forward writes: what every backward is given
+};
+
+Status expect(const CaseData& data, Expected& expected);
+
+struct RunOptions {
+  const char* kernel = nullptr;  // parts of its name; null: the one that planning chooses
+  int threads = 0;               // 0: as the case says
+  int64_t fast_memory = 0;
+  const Parallel* pool = nullptr;  // null: the library's own threads
+};
+
+// Runs one pass into `outputs`, with a workspace full of NaN of exactly the size asked for. A backward reads
+// outputs.out and outputs.lse. `plan` tells what ran.
+Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan);
+
+// Outputs for a run: poisoned; for a backward with `out` and `lse` of `expected`.
+Outputs outputs_for(const CaseData& data, const Expected& expected, Pass pass);
+
+struct Verdict {
+  const char* output = "";  // "out", "lse", "dq", ...
+  double error = 0, allowed = 0;
+  std::string trouble;  // what no tolerance covers: NaN, infinity, bytes written outside of elements
+
+  double ratio() const { return error == 0 ? 0 : error / allowed; }
+  bool ok() const { return trouble.empty() && error <= allowed; }
+  std::string text() const;
+};
+
+// One verdict for each output of the pass.
+std::vector<Verdict> judge(const CaseData& data, const Expected& expected, Pass pass, const Outputs& outputs);
+
+}  // namespace tilewise::cases

@@ -1,0 +1,85 @@
+#include "cases/verify.h"
+
+namespace tilewise::cases {
+namespace {
+
+constexpr int64_t kMostDraws = 10;  // for each problem that is to run
+constexpr size_t kMostFailures = 20;
+
+// One problem, both passes.
+class Trial {
+ public:
+  Trial(const VerifyOptions& options, int64_t index, VerifyReport& report)
+      : options_(options), index_(index), case_(random_case(options.seed, index)), data_(case_), report_(report) {}
+
+  // A problem counts as run if the kernel serves every pass of it that it has.
+  void run() {
+    Expected expected;
+    bool refused = false;
+    if (const Status status = expect(data_, expected); !status.ok()) {
+      fail("", status.message.chars);
+    } else {
+      refused = !run_pass(expected, Pass::forward) || !run_pass(expected, Pass::backward);
+    }
+    ++(refused ? report_.refused : report_.run);
+    report_.failed += failed_;
+  }
+
+ private:
+  // False if the kernel refused.
+  bool run_pass(const Expected& expected, Pass pass) {
+    if (pass == Pass::backward && !case_.backward) return true;
+    if (options_.kernel && !has_kernel(options_.kernel, pass)) return true;
+    RunOptions run;
+    run.kernel = options_.kernel, run.threads = options_.threads;
+    const Outputs outputs = outputs_for(data_, expected, pass);
+    Plan plan;
+    const Status status = run_case(data_, pass, run, outputs, plan);
+    if (status.code == TW_UNSUPPORTED) {
+      ++report_.refusals[status.message.chars];
+      return false;
+    }
+    if (!status.ok()) {
+      fail("", status.message.chars);
+      return true;
+    }
+    for (const Verdict& verdict : judge(data_, expected, pass, outputs)) {
+      WorstRatio& worst = report_.worst[verdict.output];
+      if (verdict.ratio() >= worst.ratio) worst = {verdict.ratio(), index_, case_.name()};
+      if (!verdict.ok()) fail(plan.kernel->name, verdict.text());
+    }
+    return true;
+  }
+
+  void fail(const std::string& kernel, const std::string& what) {
+    failed_ = true;
+    if (report_.failures.size() < kMostFailures) report_.failures.push_back({index_, kernel, case_.name(), what});
+  }
+
+  const VerifyOptions& options_;
+  const int64_t index_;
+  const Case case_;
+  const CaseData data_;
+  VerifyReport& report_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+bool has_kernel(const char* part, Pass pass) {
+  for (const Kernel* kernel : kernels())
+    if (kernel->pass == pass && names_kernel(part, kernel->name)) return true;
+  return false;
+}
+
+VerifyReport verify(const VerifyOptions& options, const std::function<void(const VerifyReport&)>& progress) {
+  VerifyReport report;
+  while (report.run < options.count && report.drawn < kMostDraws * options.count) {
+    Trial(options, options.first + report.drawn, report).run();
+    ++report.drawn;
+    if (progress) progress(report);
+  }
+  return report;
+}
+
+}  // namespace tilewise::cases

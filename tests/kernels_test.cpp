@@ -1,0 +1,98 @@
+// Every kernel of the table on every case, against the oracle, within the tolerance of contract C8.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+
+#include "cases/measure.h"
+
+namespace tilewise::cases {
+namespace {
+
+// Kernels that may refuse a case, by name; all others serve every one.
+bool may_refuse(const Kernel& kernel) { return names_kernel("v1", kernel.name); }
+
+// What was refused, printed once at the end: a refusal is no pass.
+class Refusals : public testing::Environment {
+ public:
+  static std::map<std::string, int>& counts() {
+    static std::map<std::string, int> counts;
+    return counts;
+  }
+  void TearDown() override {
+    for (const auto& [what, count] : counts()) std::printf("refused %4d cases: %s\n", count, what.c_str());
+  }
+};
+const auto* const kRefusals = testing::AddGlobalTestEnvironment(new Refusals);
+
+class KernelsTest : public testing::TestWithParam<const Case*> {};
+
+void check_masks(const CaseData& data, const Problem& problem) {
+  const Case& c = data.description();
+  for (int64_t b = 0; b < c.batch; ++b) {
+    const Sequence s = sequence_of(problem, b);
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t i = 0; i < c.rows(b); ++i) {
+        const KeyRange want = data.range(b, h, i), got = live_keys(problem, s, h, i);
+        ASSERT_TRUE(got.lo == want.lo && got.hi == want.hi)
+            << "sequence " << b << " head " << h << " row " << i << " sees keys " << got.lo << " to " << got.hi
+            << ", not " << want.lo << " to " << want.hi;
+      }
+  }
+}
+
+void run_and_judge(const CaseData& data, const Expected& expected, const Kernel& kernel) {
+  const Outputs outputs = outputs_for(data, expected, kernel.pass);
+  RunOptions options;
+  options.kernel = kernel.name;
+  Plan plan;
+  const Status status = run_case(data, kernel.pass, options, outputs, plan);
+  if (status.code == TW_UNSUPPORTED && may_refuse(kernel)) {
+    ++Refusals::counts()[status.message.chars];
+    return;
+  }
+  ASSERT_EQ(status.code, TW_OK) << kernel.name << ": " << status.message.chars;
+  ASSERT_EQ(plan.kernel, &kernel);
+  for (const Verdict& verdict : judge(data, expected, kernel.pass, outputs)) {
+    EXPECT_TRUE(verdict.ok()) << kernel.name << " " << verdict.text();
+  }
+}
+
+TEST_P(KernelsTest, MatchesTheOracle) {
+  const Case& c = *GetParam();
+  SCOPED_TRACE(c.name());
+  const CaseData data(c);
+  Problem problem;
+  const Outputs outputs = data.outputs();
+  const Status made = make_problem(data.attention(outputs, Pass::forward), nullptr, true, problem);
+  ASSERT_TRUE(made.ok()) << made.message.chars;
+  check_masks(data, problem);
+  Expected expected;
+  const Status status = expect(data, expected);
+  ASSERT_TRUE(status.ok()) << status.message.chars;
+  for (const Kernel* kernel : kernels()) {
+    Text why_not;
+    if (!kernel->runs_on(0, why_not) || (kernel->pass == Pass::backward && !c.backward)) continue;
+    run_and_judge(data, expected, *kernel);
+  }
+}
+
+std::vector<const Case*> table(bool slow) {
+  std::vector<const Case*> chosen;
+  for (const Case& c : all_cases())
+    if (c.slow == slow) chosen.push_back(&c);
+  return chosen;
+}
+
+std::string test_name(const testing::TestParamInfo<const Case*>& info) {
+  std::string name = std::to_string(info.index) + "_" + info.param->name();
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, KernelsTest, testing::ValuesIn(table(false)), test_name);
+INSTANTIATE_TEST_SUITE_P(SlowTable, KernelsTest, testing::ValuesIn(table(true)), test_name);
+
+}  // namespace
+}  // namespace tilewise::cases
