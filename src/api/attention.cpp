@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api/packed_plan.h"
 #include "api/structs.h"
 #include "core/plan.h"
 
@@ -42,36 +43,6 @@ Status parallel_of(const tw_thread_pool* pool, Parallel& parallel) {
   return {};
 }
 
-// A plan as it lies in tw_plan.private_data.
-struct Packed {
-  uint64_t kernel;
-  int64_t workers, fast_memory;
-};
-
-void pack(const Plan& plan, tw_plan& packed) {
-  std::memset(&packed, 0, sizeof packed);
-  packed.workspace_bytes = plan.sizing.workspace_bytes;
-  Packed data{};
-  while (kernels()[data.kernel] != plan.kernel) ++data.kernel;
-  data.workers = plan.settings.workers;
-  data.fast_memory = plan.settings.fast_memory;
-  std::memcpy(packed.private_data, &data, sizeof data);
-}
-
-Status unpack(const tw_plan& packed, const Problem& problem, Plan& plan) {
-  Packed data;
-  std::memcpy(&data, packed.private_data, sizeof data);
-  if (data.kernel >= kernels().size()) return failure(TW_PLAN_MISMATCH, "plan: not made by tw_attention_plan");
-  plan.kernel = kernels()[data.kernel];
-  plan.settings.workers = static_cast<int>(data.workers);
-  plan.settings.fast_memory = data.fast_memory;
-  plan.sizing = plan.kernel->size(problem, plan.settings);
-  if (plan.sizing.workspace_bytes > packed.workspace_bytes) {
-    return failure(TW_PLAN_MISMATCH, "the problem needs more workspace than its plan has: plan again");
-  }
-  return {};
-}
-
 Status check_workspace(const tw_exec& exec, uint64_t needed) {
   if (exec.workspace_bytes < needed) {
     return failure(TW_WORKSPACE_TOO_SMALL, "exec.workspace_bytes is %llu: the plan needs %llu",
@@ -101,7 +72,7 @@ Status plan_call(const tw_attention* given, const tw_attention_grad* grad, tw_pl
   if (Status status = take_problem(given, grad, call); !status.ok()) return status;
   if (Status status = make_problem(call.problem, call.grad_or_null(), false, problem); !status.ok()) return status;
   if (Status status = make_plan(problem, {}, plan); !status.ok()) return status;
-  pack(plan, *packed);
+  pack(problem, plan, *packed);
   return {};
 }
 
@@ -166,6 +137,11 @@ tw_status tw_attention_forward(const tw_attention* problem, const tw_exec* exec)
 tw_status tw_attention_backward(const tw_attention* problem, const tw_attention_grad* grad, const tw_exec* exec) {
   if (!grad) return api::report(tilewise::failure(TW_INVALID_ARGUMENT, "grad is NULL"));
   return api::report(api::one_shot(problem, grad, exec));
+}
+
+const char* tw_plan_kernel(const tw_plan* plan) {
+  const tilewise::Kernel* kernel = plan ? api::kernel_of(*plan) : nullptr;
+  return kernel ? kernel->name : "none";
 }
 
 }  // extern "C"

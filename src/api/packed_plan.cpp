@@ -1,0 +1,271 @@
+#include "api/packed_plan.h"
+
+#include <cstring>
+
+#include "core/fields.h"
+
+namespace tilewise::api {
+namespace {
+
+long long ll(int64_t number) { return number; }
+
+// What run compares, and what a kernel needs beside the problem.
+struct Packed {
+  uint64_t library;  // plans are good for one library in one process
+  uint32_t kernel;   // index in the table
+  int32_t workers;
+  int64_t fast_memory;
+  uint64_t types[2];  // 4 bits a tensor, in the order of fields.h
+  uint32_t repeated;  // a bit for each of kRepeats: extent 1
+  uint32_t options;   // a bit for each of kOptions
+  int32_t device_type, device_index, threads, sm_margin, num_splits;
+  uint32_t dropout_threshold;
+  float softcap;
+  int32_t head_dim, value_dim, reserved;
+  int64_t heads, heads_kv, window_left, window_right, attention_chunk;
+  int64_t batch, max_rows, max_keys, total_rows, total_keys;
+  uint64_t checksum;
+};
+static_assert(sizeof(Packed) <= sizeof(tw_plan::private_data));
+
+struct Option {
+  const char* name;
+  bool (*is_on)(const Problem& p);
+};
+constexpr Option kOptions[] = {
+    {"grad", [](const Problem& p) { return p.pass == Pass::backward; }},
+    {"TW_CAUSAL", [](const Problem& p) { return p.causal; }},
+    {"TW_TOP_LEFT", [](const Problem& p) { return p.top_left; }},
+    {"TW_MASK_TAIL", [](const Problem& p) { return p.mask_tail; }},
+    {"TW_DETERMINISTIC", [](const Problem& p) { return p.deterministic; }},
+    {"TW_BATCH_INVARIANT", [](const Problem& p) { return p.batch_invariant; }},
+    {"TW_GRAD_ACCUMULATE", [](const Problem& p) { return p.accumulate; }},
+};
+
+// Axes that may repeat: kernels choose by it.
+struct Repeat {
+  const char* name;
+  Tensor Problem::*tensor;
+  int axis;
+  int64_t (*size)(const Problem& p);
+};
+int64_t batch_of(const Problem& p) { return p.batch; }
+int64_t heads_of(const Problem& p) { return p.heads; }
+int64_t rows_of(const Problem& p) { return p.max_rows; }
+int64_t keys_of(const Problem& p) { return p.max_keys; }
+int64_t slots_q_of(const Problem& p) { return p.q.shape[0]; }
+int64_t slots_k_of(const Problem& p) { return p.k.shape[0]; }
+int64_t keys_without_tail(const Problem& p) { return p.mask_tail ? 1 : p.max_keys; }
+constexpr Repeat kRepeats[] = {
+    {"bias", &Problem::bias, 0, batch_of},
+    {"bias", &Problem::bias, 1, heads_of},
+    {"bias", &Problem::bias, 2, rows_of},
+    {"bias", &Problem::bias, 3, keys_of},
+    {"mask", &Problem::mask, 0, batch_of},
+    {"mask", &Problem::mask, 1, heads_of},
+    {"mask", &Problem::mask, 2, rows_of},
+    {"mask", &Problem::mask, 3, keys_without_tail},
+    {"alibi_slopes", &Problem::alibi_slopes, 0, batch_of},
+    {"key_begin", &Problem::key_begin, 0, slots_q_of},
+    {"key_begin", &Problem::key_begin, 1, heads_of},
+    {"key_end", &Problem::key_end, 0, slots_q_of},
+    {"key_end", &Problem::key_end, 1, heads_of},
+    {"q_positions", &Problem::q_positions, 0, slots_q_of},
+    {"k_positions", &Problem::k_positions, 0, slots_k_of},
+};
+
+uint64_t this_library() {
+  static const char anchor = 0;  // its address differs from process to process
+  return reinterpret_cast<uintptr_t>(&anchor) ^ (uint64_t{TW_VERSION} << 40) ^ 0x54696C6577697365u;
+}
+
+uint64_t checksum_of(const tw_plan& packed, const Packed& data) {
+  uint64_t sum = 0xCBF29CE484222325u ^ packed.workspace_bytes;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&data);
+  for (size_t i = 0; i < offsetof(Packed, checksum); ++i) sum = (sum ^ bytes[i]) * 0x100000001B3u;
+  return sum;
+}
+
+void pack_types(const Problem& problem, uint64_t (&types)[2]) {
+  uint32_t index = 0;
+  const auto add = [&](const Tensor& tensor) {
+    types[index / 16] |= static_cast<uint64_t>(tensor.type) << (index % 16 * 4);
+    ++index;
+  };
+  for (const auto& field : kProblemFields) add(problem.*field.tensor);
+  for (const auto& field : kGradFields) add(problem.*field.tensor);
+}
+
+Packed packed_of(const Problem& p) {
+  Packed data{};
+  pack_types(p, data.types);
+  for (uint32_t bit = 0; bit < std::size(kRepeats); ++bit) {
+    const Repeat& repeat = kRepeats[bit];
+    data.repeated |= static_cast<uint32_t>((p.*repeat.tensor).shape[repeat.axis] == 1) << bit;
+  }
+  for (uint32_t bit = 0; bit < std::size(kOptions); ++bit) {
+    data.options |= static_cast<uint32_t>(kOptions[bit].is_on(p)) << bit;
+  }
+  data.device_type = p.device_type, data.device_index = p.device_index;
+  data.threads = p.threads, data.sm_margin = p.sm_margin, data.num_splits = p.num_splits;
+  data.dropout_threshold = p.dropout.threshold, data.softcap = p.softcap;
+  data.head_dim = static_cast<int32_t>(p.head_dim), data.value_dim = static_cast<int32_t>(p.value_dim);
+  data.heads = p.heads, data.heads_kv = p.heads_kv;
+  data.window_left = p.window_left, data.window_right = p.window_right, data.attention_chunk = p.attention_chunk;
+  data.batch = p.batch, data.max_rows = p.max_rows, data.max_keys = p.max_keys;
+  data.total_rows = p.total_rows, data.total_keys = p.total_keys;
+  return data;
+}
+
+// ---- Comparing: each step names the first thing that differs.
+
+Status compare_options(const Packed& planned, const Packed& given) {
+  for (uint32_t bit = 0; bit < std::size(kOptions); ++bit) {
+    const bool was = planned.options >> bit & 1, is = given.options >> bit & 1;
+    if (was == is) continue;
+    return failure(TW_PLAN_MISMATCH, "%s: planned %s, now %s", kOptions[bit].name, was ? "with it" : "without it",
+                   is ? "given" : "not given");
+  }
+  return {};
+}
+
+Status compare_types(const Packed& planned, const Packed& given) {
+  uint32_t index = 0;
+  Status status;
+  const auto compare = [&](const char* name) {
+    const auto type = [&](const Packed& data) {
+      return static_cast<Type>(data.types[index / 16] >> (index % 16 * 4) & 15);
+    };
+    if (status.ok() && type(planned) != type(given)) {
+      status =
+          failure(TW_PLAN_MISMATCH, "%s.dtype: planned %s, now %s", name, name_of(type(planned)), name_of(type(given)));
+    }
+    ++index;
+  };
+  for (const auto& field : kProblemFields) compare(field.name);
+  for (const auto& field : kGradFields) compare(field.name);
+  return status;
+}
+
+Status compare_numbers(const Packed& planned, const Packed& given) {
+  const struct {
+    const char* name;
+    double was, is;
+    bool same;
+  } reals[] = {
+      {"softcap", planned.softcap, given.softcap, planned.softcap == given.softcap},
+      {"dropout_p", planned.dropout_threshold / 65536.0, given.dropout_threshold / 65536.0,
+       planned.dropout_threshold == given.dropout_threshold},
+  };
+  for (const auto& [name, was, is, same] : reals) {
+    if (!same) return failure(TW_PLAN_MISMATCH, "%s: planned %g, now %g", name, was, is);
+  }
+  const struct {
+    const char* name;
+    int64_t was, is;
+  } numbers[] = {
+      {"device_type", planned.device_type, given.device_type},
+      {"device_index", planned.device_index, given.device_index},
+      {"threads", planned.threads, given.threads},
+      {"sm_margin", planned.sm_margin, given.sm_margin},
+      {"num_splits", planned.num_splits, given.num_splits},
+      {"q.shape[2], heads", planned.heads, given.heads},
+      {"k.shape[2], heads", planned.heads_kv, given.heads_kv},
+      {"q.shape[3], head_dim", planned.head_dim, given.head_dim},
+      {"v.shape[3], head_dim", planned.value_dim, given.value_dim},
+      {"window_left (-1 = off)", planned.window_left, given.window_left},
+      {"window_right (-1 = off)", planned.window_right, given.window_right},
+      {"attention_chunk", planned.attention_chunk, given.attention_chunk},
+  };
+  for (const auto& [name, was, is] : numbers) {
+    if (was != is) return failure(TW_PLAN_MISMATCH, "%s: planned %lld, now %lld", name, ll(was), ll(is));
+  }
+  return {};
+}
+
+Status compare_repeats(const Packed& planned, const Packed& given, const Problem& problem) {
+  for (uint32_t bit = 0; bit < std::size(kRepeats); ++bit) {
+    const auto& [name, tensor, axis, size] = kRepeats[bit];
+    const bool was = planned.repeated >> bit & 1, is = given.repeated >> bit & 1;
+    if (!(problem.*tensor) || size(problem) <= 1 || was == is) continue;
+    return failure(TW_PLAN_MISMATCH, "%s.shape[%d] is %lld: planned as an axis that %s", name, axis,
+                   ll((problem.*tensor).shape[axis]), was ? "repeats" : "does not repeat");
+  }
+  return {};
+}
+
+Status compare_bounds(const Packed& planned, const Packed& given) {
+  const struct {
+    const char* name;
+    int64_t most, is;
+  } bounds[] = {
+      {"B", planned.batch, given.batch},
+      {"the longest query", planned.max_rows, given.max_rows},
+      {"the longest key", planned.max_keys, given.max_keys},
+      {"the rows of q", planned.total_rows, given.total_rows},
+      {"the rows of k", planned.total_keys, given.total_keys},
+  };
+  for (const auto& [name, most, is] : bounds) {
+    if (is > most) return failure(TW_PLAN_MISMATCH, "%s: planned for at most %lld, now %lld", name, ll(most), ll(is));
+  }
+  return {};
+}
+
+Status compare(const Packed& planned, const Problem& problem) {
+  const Packed given = packed_of(problem);
+  Status status = compare_options(planned, given);
+  if (status.ok()) status = compare_types(planned, given);
+  if (status.ok()) status = compare_numbers(planned, given);
+  if (status.ok()) status = compare_repeats(planned, given, problem);
+  if (status.ok()) status = compare_bounds(planned, given);
+  return status;
+}
+
+// False if the bytes are not those of a plan of this library.
+bool read(const tw_plan& packed, Packed& data) {
+  std::memcpy(&data, packed.private_data, sizeof data);
+  return data.library == this_library() && data.checksum == checksum_of(packed, data) && data.kernel < kernels().size();
+}
+
+}  // namespace
+
+void pack(const Problem& problem, const Plan& plan, tw_plan& packed) {
+  Packed data = packed_of(problem);
+  data.library = this_library();
+  while (kernels()[data.kernel] != plan.kernel) ++data.kernel;
+  data.workers = plan.settings.workers;
+  data.fast_memory = plan.settings.fast_memory;
+  std::memset(&packed, 0, sizeof packed);
+  packed.workspace_bytes = plan.sizing.workspace_bytes;
+  data.checksum = checksum_of(packed, data);
+  std::memcpy(packed.private_data, &data, sizeof data);
+}
+
+Status unpack(const tw_plan& packed, const Problem& problem, Plan& plan) {
+  Packed data;
+  if (!read(packed, data)) {
+    return failure(TW_PLAN_MISMATCH, "plan was not made by tw_attention_plan of this library in this process");
+  }
+  if (Status status = compare(data, problem); !status.ok()) return status;
+  plan.kernel = kernels()[data.kernel];
+  plan.settings.workers = data.workers;
+  plan.settings.fast_memory = data.fast_memory;
+  Text reason;
+  plan.kernel->refuse(problem, reason);
+  if (!reason.empty())
+    return failure(TW_PLAN_MISMATCH, "%s was planned but refuses: %s", plan.kernel->name, reason.chars);
+  plan.sizing = plan.kernel->size(problem, plan.settings);
+  if (plan.sizing.workspace_bytes > packed.workspace_bytes) {
+    return failure(TW_PLAN_MISMATCH, "this problem needs a workspace of %llu bytes: planned were %llu",
+                   static_cast<unsigned long long>(plan.sizing.workspace_bytes),
+                   static_cast<unsigned long long>(packed.workspace_bytes));
+  }
+  return {};
+}
+
+const Kernel* kernel_of(const tw_plan& packed) {
+  Packed data;
+  return read(packed, data) ? kernels()[data.kernel] : nullptr;
+}
+
+}  // namespace tilewise::api
