@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api/exec.h"
 #include "api/packed_plan.h"
 #include "api/structs.h"
 #include "core/plan.h"
@@ -27,22 +28,6 @@ Status take_problem(const tw_attention* problem, const tw_attention_grad* grad, 
   return status;
 }
 
-Status take_exec(const tw_exec* exec, tw_exec& result) {
-  if (exec) return take("exec", exec, result);
-  std::memset(&result, 0, sizeof result);
-  return {};
-}
-
-Status parallel_of(const tw_thread_pool* pool, Parallel& parallel) {
-  parallel = own_threads();
-  if (!pool) return {};
-  tw_thread_pool known;
-  if (Status status = take("exec.pool", pool, known); !status.ok()) return status;
-  if (!known.parallel_for) return failure(TW_INVALID_ARGUMENT, "exec.pool.parallel_for is NULL");
-  parallel = {known.context, known.parallel_for};
-  return {};
-}
-
 Status check_workspace(const tw_exec& exec, uint64_t needed) {
   if (exec.workspace_bytes < needed) {
     return failure(TW_WORKSPACE_TOO_SMALL, "exec.workspace_bytes is %llu: the plan needs %llu",
@@ -60,7 +45,7 @@ Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
   launch.stream = exec.stream;
   launch.workspace = static_cast<char*>(exec.workspace);
   launch.workspace_bytes = exec.workspace_bytes;
-  if (Status status = parallel_of(exec.pool, launch.parallel); !status.ok()) return status;
+  launch.parallel = parallel_of(exec);
   return run_plan(plan, problem, launch);
 }
 
@@ -82,7 +67,7 @@ Status run_call(const tw_plan* packed, const tw_attention* given, const tw_atten
   Problem problem;
   Plan plan;
   if (Status status = take_problem(given, grad, call); !status.ok()) return status;
-  if (Status status = take_exec(exec, call.exec); !status.ok()) return status;
+  if (Status status = take_exec(exec, call.problem.device_type, call.exec); !status.ok()) return status;
   if (Status status = make_problem(call.problem, call.grad_or_null(), true, problem); !status.ok()) return status;
   if (Status status = unpack(*packed, problem, plan); !status.ok()) return status;
   if (Status status = check_workspace(call.exec, packed->workspace_bytes); !status.ok()) return status;
@@ -94,7 +79,7 @@ Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const 
   Problem problem;
   Plan plan;
   if (Status status = take_problem(given, grad, call); !status.ok()) return status;
-  if (Status status = take_exec(exec, call.exec); !status.ok()) return status;
+  if (Status status = take_exec(exec, call.problem.device_type, call.exec); !status.ok()) return status;
   if (Status status = make_problem(call.problem, call.grad_or_null(), true, problem); !status.ok()) return status;
   if (Status status = make_plan(problem, {}, plan); !status.ok()) return status;
   const uint64_t needed = plan.sizing.workspace_bytes;

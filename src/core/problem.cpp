@@ -9,19 +9,6 @@
 namespace tilewise {
 namespace {
 
-// Axes beyond those of the field are ignored: they count as one element. An axis of extent 1 repeats.
-Tensor tensor_of(const tw_tensor& given, int axes) {
-  Tensor tensor;
-  if (given.dtype == TW_NONE) return tensor;
-  tensor.data = static_cast<char*>(given.data);
-  tensor.type = static_cast<Type>(given.dtype);
-  for (int axis = 0; axis < 4; ++axis) {
-    tensor.shape[axis] = axis < axes ? given.shape[axis] : 1;
-    tensor.stride[axis] = tensor.shape[axis] == 1 ? 0 : given.stride[axis];
-  }
-  return tensor;
-}
-
 void take_tensors(const tw_attention& given, const tw_attention_grad* grad, Problem& problem) {
   for (const auto& field : kProblemFields) problem.*field.tensor = tensor_of(given.*field.given, field.axes);
   if (!grad) return;
@@ -101,6 +88,18 @@ void take_dropout(const tw_attention& given, bool with_data, Problem& problem) {
 }
 
 }  // namespace
+
+Tensor tensor_of(const tw_tensor& given, int axes) {
+  Tensor tensor;
+  if (given.dtype == TW_NONE) return tensor;
+  tensor.data = static_cast<char*>(given.data);
+  tensor.type = static_cast<Type>(given.dtype);
+  for (int axis = 0; axis < 4; ++axis) {
+    tensor.shape[axis] = axis < axes ? given.shape[axis] : 1;
+    tensor.stride[axis] = tensor.shape[axis] == 1 ? 0 : given.stride[axis];
+  }
+  return tensor;
+}
 
 int64_t size_of(Type type) {
   switch (type) {

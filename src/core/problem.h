@@ -42,6 +42,9 @@ struct Tensor {
   }
 };
 
+// Axes beyond those of a field are ignored: they count as one element.
+Tensor tensor_of(const tw_tensor& given, int axes);
+
 inline constexpr int64_t kUnbounded = -1;
 
 struct Dropout {

@@ -1,7 +1,9 @@
-// The rules that arguments must keep, by subject. Only make_problem calls them.
+// The rules that arguments must keep, by subject. make_problem and make_merge call them.
 #pragma once
 
-#include "core/problem.h"
+#include <initializer_list>
+
+#include "core/fields.h"
 
 namespace tilewise {
 
@@ -20,17 +22,41 @@ class Rules {
   Status first_broken_;
 };
 
+// ---- A whole problem.
+
 // Flags, numbers and reserved fields, and which of them go together (rules_values.cpp).
 void check_values(const tw_attention& given, const tw_attention_grad* grad, Rules& rules);
-
-// Each tensor by itself: type, extents, strides (rules_tensors.cpp).
+// Each tensor by itself (rules_tensors.cpp).
 void check_tensors(const tw_attention& given, const tw_attention_grad* grad, Rules& rules);
-
-// How the tensors of a problem fit together: presence, types, extents (rules_types.cpp, rules_shapes.cpp).
+// How tensors fit together: presence and types, extents (rules_types.cpp, rules_shapes.cpp).
 void check_types(const Problem& problem, Rules& rules);
 void check_shapes(const tw_attention& given, const Problem& problem, Rules& rules);
-
 // Data pointers: there, aligned, outputs apart from everything else (rules_memory.cpp).
 void check_memory(const Problem& problem, Rules& rules);
+
+// ---- Its parts.
+
+void check_device(int32_t device_type, int32_t device_index, int32_t threads, Rules& rules);
+
+// Type, extents and strides of a tensor that may be absent.
+struct TensorRule {
+  int axes;
+  uint32_t types;
+  LastAxis last;
+  bool is_written;
+};
+void check_tensor(const char* name, const tw_tensor& tensor, const TensorRule& rule, Rules& rules);
+
+// What an axis must measure, and where that number comes from.
+struct Extent {
+  int64_t size;
+  const char* source;
+  bool may_repeat = false;  // extent 1: the same for all
+};
+void check_extents(const char* name, const Tensor& tensor, std::initializer_list<Extent> extents, Rules& rules);
+
+void check_pointer(const char* name, const Tensor& tensor, Rules& rules);
+// True only if they surely share an element. Interleaved views, as of one (q, k, v) buffer, are nobody's fault.
+bool share_memory(const Tensor& a, const Tensor& b);
 
 }  // namespace tilewise

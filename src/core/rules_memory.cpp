@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "core/fields.h"
 #include "core/rules.h"
 
 namespace tilewise {
@@ -8,14 +7,6 @@ namespace {
 
 bool is_empty(const Tensor& tensor) {
   return std::any_of(tensor.shape, tensor.shape + 4, [](int64_t extent) { return extent == 0; });
-}
-
-void check_pointer(const char* name, const Tensor& tensor, Rules& rules) {
-  const int64_t size = size_of(tensor.type);
-  rules.require(tensor.data || is_empty(tensor), "%s.data is NULL but %s has elements", name, name);
-  rules.require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uint64_t>(size) == 0,
-                "%s.data is %p: must be aligned to its elements of %lld bytes", name, static_cast<void*>(tensor.data),
-                static_cast<long long>(size));
 }
 
 // The bytes between the lowest and the highest element, and whether there are no others between them.
@@ -40,15 +31,6 @@ struct Footprint {
   bool meets(uintptr_t byte) const { return byte >= begin && byte < end; }
 };
 
-// True only if they surely share an element. Interleaved views, as of one (q, k, v) buffer, are nobody's fault.
-bool share_memory(const Tensor& a, const Tensor& b) {
-  if (is_empty(a) || is_empty(b)) return false;
-  if (a.data == b.data) return true;
-  const Footprint fa(a), fb(b);
-  return (fa.gapless && (fa.meets(fb.begin) || fa.meets(fb.end - 1))) ||
-         (fb.gapless && (fb.meets(fa.begin) || fb.meets(fa.end - 1)));
-}
-
 bool same_view(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.type == b.type && std::equal(a.stride, a.stride + 4, b.stride);
 }
@@ -68,6 +50,22 @@ void check_output(const Problem& problem, const char* name, const Tensor& output
 }
 
 }  // namespace
+
+void check_pointer(const char* name, const Tensor& tensor, Rules& rules) {
+  const int64_t size = size_of(tensor.type);
+  rules.require(tensor.data || is_empty(tensor), "%s.data is NULL but %s has elements", name, name);
+  rules.require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uint64_t>(size) == 0,
+                "%s.data is %p: must be aligned to its elements of %lld bytes", name, static_cast<void*>(tensor.data),
+                static_cast<long long>(size));
+}
+
+bool share_memory(const Tensor& a, const Tensor& b) {
+  if (is_empty(a) || is_empty(b)) return false;
+  if (a.data == b.data) return true;
+  const Footprint fa(a), fb(b);
+  return (fa.gapless && (fa.meets(fb.begin) || fa.meets(fb.end - 1))) ||
+         (fb.gapless && (fb.meets(fa.begin) || fb.meets(fa.end - 1)));
+}
 
 void check_memory(const Problem& problem, Rules& rules) {
   each_tensor(problem, [&](const char* name, const Tensor& tensor, Role) { check_pointer(name, tensor, rules); });

@@ -1,5 +1,3 @@
-#include <initializer_list>
-
 #include "core/rules.h"
 
 namespace tilewise {
@@ -10,31 +8,12 @@ constexpr int64_t kMostUnits = int64_t{1} << 58;  // sequences x heads x longest
 
 long long ll(int64_t number) { return number; }
 
-// What an axis must measure, and where that number comes from.
-struct Extent {
-  int64_t size;
-  const char* source;
-  bool may_repeat = false;  // extent 1: the same for all
-};
-
 struct Named {
   const char* name;
   const Tensor& tensor;
 };
 
 Extent or_one(Extent extent) { return {extent.size, extent.source, true}; }
-
-void fits(const char* name, const Tensor& tensor, std::initializer_list<Extent> extents, Rules& rules) {
-  if (!tensor) return;
-  int axis = 0;
-  for (const Extent& wanted : extents) {
-    const int64_t extent = tensor.shape[axis];
-    rules.require(extent == wanted.size || (wanted.may_repeat && extent == 1),
-                  "%s.shape[%d] is %lld but %s is %lld: %s", name, axis, ll(extent), wanted.source, ll(wanted.size),
-                  wanted.may_repeat ? "must be that, or 1 to repeat" : "they must be equal");
-    ++axis;
-  }
-}
 
 // The extents that other tensors share: of q (dense or packed), of k and v, and of whole sequences.
 struct Sizes {
@@ -77,7 +56,7 @@ void check_forms(const Problem& p, const Sizes& sizes, Rules& rules) {
                   sizes.batch.source, ll(p.batch));
     rules.require(p.k.shape[0] == 1, "k.shape[0] is %lld: must be 1 with cu_seqlens_k", ll(p.k.shape[0]));
   } else if (!p.batch_index_k) {
-    fits("k", p.k, {sizes.batch}, rules);
+    check_extents("k", p.k, {sizes.batch}, rules);
   }
 }
 
@@ -100,33 +79,33 @@ void check_pairs_axis(const char* name, const Tensor& t, int axis, Extent slot, 
 
 void check_scores_and_masks(const tw_attention& given, const Problem& p, const Sizes& sizes, Rules& rules) {
   for (const auto& [name, tensor] : {Named{"bias", p.bias}, Named{"mask", p.mask}}) {
-    fits(name, tensor, {or_one(sizes.batch), or_one(sizes.heads)}, rules);
+    check_extents(name, tensor, {or_one(sizes.batch), or_one(sizes.heads)}, rules);
     check_pairs_axis(name, tensor, 2, sizes.rows, "max_seqlen_q", given.max_seqlen_q, p.packed_q, rules);
     if (&tensor == &p.mask && p.mask_tail) continue;
     check_pairs_axis(name, tensor, 3, sizes.keys, "max_seqlen_k", given.max_seqlen_k, p.packed_k, rules);
   }
-  fits("alibi_slopes", p.alibi_slopes, {or_one(sizes.batch), sizes.heads}, rules);
-  fits("key_begin", p.key_begin, {or_one(sizes.slots_q), or_one(sizes.heads), sizes.rows}, rules);
-  fits("key_end", p.key_end, {or_one(sizes.slots_q), or_one(sizes.heads), sizes.rows}, rules);
-  fits("q_positions", p.q_positions, {or_one(sizes.slots_q), sizes.rows}, rules);
-  fits("k_positions", p.k_positions, {or_one(sizes.slots_k), sizes.keys}, rules);
-  fits("sink", p.sink, {sizes.heads}, rules);
-  fits("dropout_state", p.dropout_state, {{2, "seed and offset"}}, rules);
+  check_extents("alibi_slopes", p.alibi_slopes, {or_one(sizes.batch), sizes.heads}, rules);
+  check_extents("key_begin", p.key_begin, {or_one(sizes.slots_q), or_one(sizes.heads), sizes.rows}, rules);
+  check_extents("key_end", p.key_end, {or_one(sizes.slots_q), or_one(sizes.heads), sizes.rows}, rules);
+  check_extents("q_positions", p.q_positions, {or_one(sizes.slots_q), sizes.rows}, rules);
+  check_extents("k_positions", p.k_positions, {or_one(sizes.slots_k), sizes.keys}, rules);
+  check_extents("sink", p.sink, {sizes.heads}, rules);
+  check_extents("dropout_state", p.dropout_state, {{2, "seed and offset"}}, rules);
 }
 
 void check_gradients(const Problem& p, const Sizes& sizes, Rules& rules) {
-  fits("dout", p.dout, {sizes.slots_q, sizes.rows, sizes.heads, sizes.value_dim}, rules);
-  fits("dlse", p.dlse, {sizes.slots_q, sizes.heads, sizes.rows}, rules);
-  fits("dq", p.dq, {sizes.slots_q, sizes.rows, sizes.heads, sizes.head_dim}, rules);
-  fits("dk", p.dk, {sizes.slots_k, sizes.keys, sizes.heads_kv, sizes.head_dim}, rules);
-  fits("dv", p.dv, {sizes.slots_k, sizes.keys, sizes.heads_kv, sizes.value_dim}, rules);
-  fits("dbias", p.dbias,
-       {{p.bias.shape[0], "bias.shape[0]"},
-        {p.bias.shape[1], "bias.shape[1]"},
-        {p.bias.shape[2], "bias.shape[2]"},
-        {p.bias.shape[3], "bias.shape[3]"}},
-       rules);
-  fits("dsink", p.dsink, {sizes.heads}, rules);
+  check_extents("dout", p.dout, {sizes.slots_q, sizes.rows, sizes.heads, sizes.value_dim}, rules);
+  check_extents("dlse", p.dlse, {sizes.slots_q, sizes.heads, sizes.rows}, rules);
+  check_extents("dq", p.dq, {sizes.slots_q, sizes.rows, sizes.heads, sizes.head_dim}, rules);
+  check_extents("dk", p.dk, {sizes.slots_k, sizes.keys, sizes.heads_kv, sizes.head_dim}, rules);
+  check_extents("dv", p.dv, {sizes.slots_k, sizes.keys, sizes.heads_kv, sizes.value_dim}, rules);
+  check_extents("dbias", p.dbias,
+                {{p.bias.shape[0], "bias.shape[0]"},
+                 {p.bias.shape[1], "bias.shape[1]"},
+                 {p.bias.shape[2], "bias.shape[2]"},
+                 {p.bias.shape[3], "bias.shape[3]"}},
+                rules);
+  check_extents("dsink", p.dsink, {sizes.heads}, rules);
 }
 
 void check_units(const char* what, int64_t batch, int64_t heads, int64_t length, Rules& rules) {
@@ -138,19 +117,31 @@ void check_units(const char* what, int64_t batch, int64_t heads, int64_t length,
 
 }  // namespace
 
+void check_extents(const char* name, const Tensor& tensor, std::initializer_list<Extent> extents, Rules& rules) {
+  if (!tensor) return;
+  int axis = 0;
+  for (const Extent& wanted : extents) {
+    const int64_t extent = tensor.shape[axis];
+    rules.require(extent == wanted.size || (wanted.may_repeat && extent == 1),
+                  "%s.shape[%d] is %lld but %s is %lld: %s", name, axis, ll(extent), wanted.source, ll(wanted.size),
+                  wanted.may_repeat ? "must be that, or 1 to repeat" : "they must be equal");
+    ++axis;
+  }
+}
+
 void check_shapes(const tw_attention& given, const Problem& p, Rules& rules) {
   const Sizes sizes(p);
   check_heads(p, rules);
   check_forms(p, sizes, rules);
-  fits("k", p.k, {sizes.slots_k, sizes.keys, sizes.heads_kv, sizes.head_dim}, rules);
-  fits("v", p.v, {sizes.slots_k, sizes.keys, sizes.heads_kv}, rules);
-  fits("out", p.out, {sizes.slots_q, sizes.rows, sizes.heads, sizes.value_dim}, rules);
-  fits("lse", p.lse, {sizes.slots_q, sizes.heads, sizes.rows}, rules);
-  fits("prior_out", p.prior_out, {sizes.slots_q, sizes.rows, sizes.heads, sizes.value_dim}, rules);
-  fits("prior_lse", p.prior_lse, {sizes.slots_q, sizes.heads, sizes.rows}, rules);
+  check_extents("k", p.k, {sizes.slots_k, sizes.keys, sizes.heads_kv, sizes.head_dim}, rules);
+  check_extents("v", p.v, {sizes.slots_k, sizes.keys, sizes.heads_kv}, rules);
+  check_extents("out", p.out, {sizes.slots_q, sizes.rows, sizes.heads, sizes.value_dim}, rules);
+  check_extents("lse", p.lse, {sizes.slots_q, sizes.heads, sizes.rows}, rules);
+  check_extents("prior_out", p.prior_out, {sizes.slots_q, sizes.rows, sizes.heads, sizes.value_dim}, rules);
+  check_extents("prior_lse", p.prior_lse, {sizes.slots_q, sizes.heads, sizes.rows}, rules);
   for (const auto& [name, tensor] : {Named{"seqused_q", p.seqused_q}, Named{"seqused_k", p.seqused_k},
                                      Named{"leftpad_k", p.leftpad_k}, Named{"batch_index_k", p.batch_index_k}}) {
-    fits(name, tensor, {sizes.batch}, rules);
+    check_extents(name, tensor, {sizes.batch}, rules);
   }
   check_max_seqlen("max_seqlen_q", given.max_seqlen_q, "q", p.q.shape[1], !p.packed_q && !p.seqused_q, rules);
   check_max_seqlen("max_seqlen_k", given.max_seqlen_k, "k", p.k.shape[1], !p.packed_k && !p.seqused_k, rules);

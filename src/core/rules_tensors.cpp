@@ -2,7 +2,6 @@
 #include <array>
 #include <cstdlib>
 
-#include "core/fields.h"
 #include "core/rules.h"
 
 namespace tilewise {
@@ -42,7 +41,7 @@ bool is_empty(const tw_tensor& tensor, int axes) {
   return std::any_of(tensor.shape, tensor.shape + axes, [](int64_t extent) { return extent == 0; });
 }
 
-void check_extents(const char* name, const tw_tensor& tensor, int axes, Rules& rules) {
+void check_counts(const char* name, const tw_tensor& tensor, int axes, Rules& rules) {
   int64_t elements = 1;
   bool fits = true;
   for (int axis = 0; axis < axes; ++axis) {
@@ -92,27 +91,30 @@ void check_apart(const char* name, const tw_tensor& tensor, int axes, Rules& rul
   }
 }
 
-template <class Struct>
-void check_field(const Field<Struct>& field, const tw_tensor& tensor, Pass pass, Rules& rules) {
-  rules.require(tensor.reserved == 0, "%s.reserved is %d: must be 0", field.name, tensor.reserved);
-  if (tensor.dtype == TW_NONE || !rules.kept()) return;
-  check_type(field.name, tensor, field.types, rules);
-  check_extents(field.name, tensor, field.axes, rules);
-  if (!rules.kept() || is_empty(tensor, field.axes)) return;
-  check_reach(field.name, tensor, field.axes, rules);
-  const int last = field.axes - 1;
-  rules.require(field.last == LastAxis::any || tensor.shape[last] == 1 || tensor.stride[last] == 1,
-                "%s.stride[%d] is %lld: the last axis must have stride 1", field.name, last, ll(tensor.stride[last]));
-  if (is_written(field.role, pass) && rules.kept()) check_apart(field.name, tensor, field.axes, rules);
-}
-
 }  // namespace
+
+void check_tensor(const char* name, const tw_tensor& tensor, const TensorRule& rule, Rules& rules) {
+  rules.require(tensor.reserved == 0, "%s.reserved is %d: must be 0", name, tensor.reserved);
+  if (tensor.dtype == TW_NONE || !rules.kept()) return;
+  check_type(name, tensor, rule.types, rules);
+  check_counts(name, tensor, rule.axes, rules);
+  if (!rules.kept() || is_empty(tensor, rule.axes)) return;
+  check_reach(name, tensor, rule.axes, rules);
+  const int last = rule.axes - 1;
+  rules.require(rule.last == LastAxis::any || tensor.shape[last] == 1 || tensor.stride[last] == 1,
+                "%s.stride[%d] is %lld: the last axis must have stride 1", name, last, ll(tensor.stride[last]));
+  if (rule.is_written && rules.kept()) check_apart(name, tensor, rule.axes, rules);
+}
 
 void check_tensors(const tw_attention& given, const tw_attention_grad* grad, Rules& rules) {
   const Pass pass = grad ? Pass::backward : Pass::forward;
-  for (const auto& field : kProblemFields) check_field(field, given.*field.given, pass, rules);
+  const auto check = [&](const auto& field, const auto& from) {
+    check_tensor(field.name, from.*field.given, {field.axes, field.types, field.last, is_written(field.role, pass)},
+                 rules);
+  };
+  for (const auto& field : kProblemFields) check(field, given);
   if (!grad) return;
-  for (const auto& field : kGradFields) check_field(field, grad->*field.given, pass, rules);
+  for (const auto& field : kGradFields) check(field, *grad);
 }
 
 }  // namespace tilewise

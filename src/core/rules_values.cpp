@@ -21,13 +21,8 @@ void check_flags(const tw_attention& a, const tw_attention_grad* grad, Rules& ru
   rules.require((grad->flags & ~kGradFlags) == 0, "grad.flags has unknown bits 0x%x", grad->flags & ~kGradFlags);
 }
 
-void check_device(const tw_attention& a, Rules& rules) {
-  rules.require(a.device_type != 0, "device_type is 0: it has no default, choose TW_CPU or TW_CUDA");
-  rules.require(a.device_type == TW_CPU || a.device_type == TW_CUDA, "device_type is %d: must be TW_CPU or TW_CUDA",
-                a.device_type);
-  rules.serve(a.device_type == TW_CPU, "device_type is TW_CUDA: this build has no CUDA back end");
-  rules.require(a.device_index == 0, "device_index is %d: the only CPU is 0", a.device_index);
-  rules.require(a.threads >= 0, "threads is %d: must not be negative", a.threads);
+void check_settings(const tw_attention& a, Rules& rules) {
+  check_device(a.device_type, a.device_index, a.threads, rules);
   rules.require(a.sm_margin >= 0, "sm_margin is %d: must not be negative", a.sm_margin);
   rules.require(a.num_splits >= 0, "num_splits is %d: must not be negative", a.num_splits);
 }
@@ -92,9 +87,18 @@ void check_partials(const tw_attention& a, const tw_attention_grad* grad, Rules&
 
 }  // namespace
 
+void check_device(int32_t device_type, int32_t device_index, int32_t threads, Rules& rules) {
+  rules.require(device_type != 0, "device_type is 0: it has no default, choose TW_CPU or TW_CUDA");
+  rules.require(device_type == TW_CPU || device_type == TW_CUDA, "device_type is %d: must be TW_CPU or TW_CUDA",
+                device_type);
+  rules.serve(device_type == TW_CPU, "device_type is TW_CUDA: this build has no CUDA back end");
+  rules.require(device_index == 0, "device_index is %d: the only CPU is 0", device_index);
+  rules.require(threads >= 0, "threads is %d: must not be negative", threads);
+}
+
 void check_values(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
   check_flags(a, grad, rules);
-  check_device(a, rules);
+  check_settings(a, rules);
   check_lengths_and_tables(a, rules);
   check_quantisation(a, rules);
   check_scores(a, rules);
