@@ -1,6 +1,7 @@
 #include "api/packed_plan.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "core/fields.h"
 
@@ -24,9 +25,9 @@ struct Packed {
   int32_t head_dim, value_dim, reserved;
   int64_t heads, heads_kv, window_left, window_right, attention_chunk;
   int64_t batch, max_rows, max_keys, total_rows, total_keys;
-  uint64_t checksum;
 };
-static_assert(sizeof(Packed) <= sizeof(tw_plan::private_data));
+constexpr size_t kChecksum = std::size(tw_plan{}.private_data) - 1;  // of all that lies before it
+static_assert(sizeof(Packed) <= kChecksum * sizeof(uint64_t));
 
 struct Option {
   const char* name;
@@ -79,10 +80,11 @@ uint64_t this_library() {
   return reinterpret_cast<uintptr_t>(&anchor) ^ (uint64_t{TW_VERSION} << 40) ^ 0x54696C6577697365u;
 }
 
-uint64_t checksum_of(const tw_plan& packed, const Packed& data) {
-  uint64_t sum = 0xCBF29CE484222325u ^ packed.workspace_bytes;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&data);
-  for (size_t i = 0; i < offsetof(Packed, checksum); ++i) sum = (sum ^ bytes[i]) * 0x100000001B3u;
+uint64_t checksum_of(const tw_plan& packed) {
+  uint64_t sum = packed.workspace_bytes;
+  for (size_t word = 0; word < kChecksum; ++word) {
+    sum = ((sum << 5 | sum >> 59) ^ packed.private_data[word]) * 0x9E3779B97F4A7C15u;
+  }
   return sum;
 }
 
@@ -123,8 +125,8 @@ Status compare_options(const Packed& planned, const Packed& given) {
   for (uint32_t bit = 0; bit < std::size(kOptions); ++bit) {
     const bool was = planned.options >> bit & 1, is = given.options >> bit & 1;
     if (was == is) continue;
-    return failure(TW_PLAN_MISMATCH, "%s: planned %s, now %s", kOptions[bit].name, was ? "with it" : "without it",
-                   is ? "given" : "not given");
+    return failure(TW_PLAN_MISMATCH, "%s: planned %s it, now %s", kOptions[bit].name, was ? "with" : "without",
+                   is ? "with" : "without");
   }
   return {};
 }
@@ -224,7 +226,8 @@ Status compare(const Packed& planned, const Problem& problem) {
 // False if the bytes are not those of a plan of this library.
 bool read(const tw_plan& packed, Packed& data) {
   std::memcpy(&data, packed.private_data, sizeof data);
-  return data.library == this_library() && data.checksum == checksum_of(packed, data) && data.kernel < kernels().size();
+  return data.library == this_library() && packed.private_data[kChecksum] == checksum_of(packed) &&
+         data.kernel < kernels().size();
 }
 
 }  // namespace
@@ -237,8 +240,8 @@ void pack(const Problem& problem, const Plan& plan, tw_plan& packed) {
   data.fast_memory = plan.settings.fast_memory;
   std::memset(&packed, 0, sizeof packed);
   packed.workspace_bytes = plan.sizing.workspace_bytes;
-  data.checksum = checksum_of(packed, data);
   std::memcpy(packed.private_data, &data, sizeof data);
+  packed.private_data[kChecksum] = checksum_of(packed);
 }
 
 Status unpack(const tw_plan& packed, const Problem& problem, Plan& plan) {

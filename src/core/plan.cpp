@@ -39,6 +39,29 @@ bool serves_pass(const Kernel& kernel, const Problem& problem) {
   return kernel.pass == problem.pass && kernel.device_type == problem.device_type;
 }
 
+// The kernel that is asked for by name, if one is.
+struct Request {
+  const char* name;  // null: none
+  const char* source;
+
+  bool asks_for(const Kernel& kernel) const { return !name || names_kernel(name, kernel.name); }
+};
+
+Request request_of(const PlanOptions& options) {
+  if (options.force) return {options.force, "the kernel asked for"};
+  return {text_of("TILEWISE_FORCE_KERNEL"), "TILEWISE_FORCE_KERNEL"};
+}
+
+Status nobody_asked(const Request& request, Pass pass) {
+  if (!request.name) return failure(TW_UNSUPPORTED, "this build has no %s kernel", name_of(pass));
+  for (const Kernel* kernel : kernels()) {
+    if (!request.asks_for(*kernel)) continue;
+    return failure(TW_UNSUPPORTED, "%s is %s, which has no %s", request.source, request.name, name_of(pass));
+  }
+  return failure(TW_INVALID_ARGUMENT, "%s is %s: no kernel has that in its name (tw_info lists them)", request.source,
+                 request.name);
+}
+
 }  // namespace
 
 Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
@@ -54,22 +77,23 @@ Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
 }
 
 Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan) {
-  const char* force = options.force ? options.force : text_of("TILEWISE_FORCE_KERNEL");
+  const Request request = request_of(options);
   Text first_refusal;
   for (const Kernel* kernel : kernels()) {
-    if (!serves_pass(*kernel, problem) || (force && !names_kernel(force, kernel->name))) continue;
-    const Text reason = refusal_of(*kernel, problem, force != nullptr);
+    if (!serves_pass(*kernel, problem) || !request.asks_for(*kernel)) continue;
+    const Text reason = refusal_of(*kernel, problem, request.name != nullptr);
     if (reason.empty()) {
       plan.kernel = kernel;
       plan.settings = settings_of(problem, options);
       plan.sizing = kernel->size(problem, plan.settings);
       return {};
     }
-    if (first_refusal.empty()) first_refusal.format("%s: %s", kernel->name, reason.chars);
+    if (first_refusal.empty()) first_refusal.format("%s refuses: %s", kernel->name, reason.chars);
   }
-  if (first_refusal.empty())
-    first_refusal.format("no %s kernel is named %s", name_of(problem.pass), force ? force : "");
-  return failure(TW_UNSUPPORTED, "%s", first_refusal.chars);
+  if (first_refusal.empty()) return nobody_asked(request, problem.pass);
+  if (request.name)
+    return failure(TW_UNSUPPORTED, "%s is %s, but %s", request.source, request.name, first_refusal.chars);
+  return failure(TW_UNSUPPORTED, "no kernel serves this problem; %s", first_refusal.chars);
 }
 
 Status run_plan(const Plan& plan, const Problem& problem, const Launch& launch) {
