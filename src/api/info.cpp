@@ -1,0 +1,164 @@
+#include "core/device.h"
+#include "core/json_writer.h"
+#include "core/kernel.h"
+#include "core/threads.h"
+
+namespace tilewise::api {
+namespace {
+
+// A small problem that every kernel serves, and what may be asked of it beyond that.
+Problem plain_problem(Pass pass) {
+  tw_attention a;
+  tw_attention_grad g;
+  TW_INIT(a);
+  TW_INIT(g);
+  a.device_type = TW_CPU;
+  a.q = a.k = a.v = a.out = tw_tensor_of(nullptr, TW_F32, 2, 64, 4, 64);
+  a.lse = tw_tensor_of(nullptr, TW_F32, 2, 4, 64, 1);
+  g.dout = g.dq = g.dk = g.dv = a.out;
+  Problem problem;
+  (void)make_problem(a, pass == Pass::backward ? &g : nullptr, false, problem);
+  return problem;
+}
+
+Tensor tensor(Type type, int64_t n0, int64_t n1 = 1, int64_t n2 = 1, int64_t n3 = 1) {
+  return tensor_of(tw_tensor_of(nullptr, static_cast<int32_t>(type), n0, n1, n2, n3), 4);
+}
+
+void set_types(Problem& p, Type type) {
+  p.type = type;
+  for (Tensor* t : {&p.q, &p.k, &p.v, &p.out, &p.dout, &p.dq, &p.dk, &p.dv}) {
+    if (*t) t->type = type;
+  }
+}
+
+struct Feature {
+  const char* name;
+  void (*ask)(Problem& p);
+};
+constexpr Feature kFeatures[] = {
+    {"fp32", [](Problem&) {}},
+    {"fp16", [](Problem& p) { set_types(p, Type::f16); }},
+    {"bf16", [](Problem& p) { set_types(p, Type::bf16); }},
+    {"grouped heads", [](Problem& p) { p.heads_kv = p.k.shape[2] = p.v.shape[2] = 1; }},
+    {"packed",
+     [](Problem& p) { p.packed_q = p.packed_k = true, p.cu_seqlens_q = p.cu_seqlens_k = tensor(Type::i32, 3); }},
+    {"causal", [](Problem& p) { p.causal = true; }},
+    {"window", [](Problem& p) { p.window_left = 16; }},
+    {"attention_chunk", [](Problem& p) { p.attention_chunk = 16; }},
+    {"key intervals", [](Problem& p) { p.key_begin = p.key_end = tensor(Type::i32, 2, 4, 64); }},
+    {"positions", [](Problem& p) { p.q_positions = p.k_positions = tensor(Type::i32, 2, 64); }},
+    {"mask", [](Problem& p) { p.mask = tensor(Type::boolean, 2, 1, 64, 64); }},
+    {"bias", [](Problem& p) { p.bias = tensor(Type::f32, 1, 4, 64, 64); }},
+    {"softcap", [](Problem& p) { p.softcap = 30; }},
+    {"alibi_slopes", [](Problem& p) { p.alibi_slopes = tensor(Type::f32, 1, 4); }},
+    {"sink", [](Problem& p) { p.sink = tensor(Type::f32, 4); }},
+    {"dropout", [](Problem& p) { p.dropout.threshold = 6554; }},
+};
+constexpr Feature kForwardFeatures[] = {
+    {"fp32 out", [](Problem& p) { set_types(p, Type::bf16), p.out.type = Type::f32; }},
+    {"prior", [](Problem& p) { p.prior_out = p.out, p.prior_lse = p.lse; }},
+    {"batch_index_k", [](Problem& p) { p.batch_index_k = tensor(Type::i32, 2); }},
+    {"TW_BATCH_INVARIANT", [](Problem& p) { p.batch_invariant = true; }},
+};
+constexpr Feature kBackwardFeatures[] = {
+    {"dlse", [](Problem& p) { p.dlse = p.lse; }},
+    {"dbias", [](Problem& p) { p.bias = p.dbias = tensor(Type::f32, 1, 4, 64, 64); }},
+    {"dsink", [](Problem& p) { p.sink = p.dsink = tensor(Type::f32, 4); }},
+    {"TW_GRAD_ACCUMULATE", [](Problem& p) { p.accumulate = true; }},
+    {"TW_DETERMINISTIC", [](Problem& p) { p.deterministic = true; }},
+};
+
+bool serves(const Kernel& kernel, const Feature& feature) {
+  Problem problem = plain_problem(kernel.pass);
+  feature.ask(problem);
+  Text reason;
+  kernel.refuse(problem, reason);
+  return reason.empty();
+}
+
+void write_features(const char* key, const Kernel& kernel, bool served, JsonWriter& json) {
+  json.key(key).begin_array();
+  const auto write = [&](const Feature& feature) {
+    if (serves(kernel, feature) == served) json.string(feature.name);
+  };
+  for (const Feature& feature : kFeatures) write(feature);
+  if (kernel.pass == Pass::forward) {
+    for (const Feature& feature : kForwardFeatures) write(feature);
+  } else {
+    for (const Feature& feature : kBackwardFeatures) write(feature);
+  }
+  json.end_array();
+}
+
+const char* name_of_rank(Rank rank) {
+  switch (rank) {
+    case Rank::chosen:
+      return "chosen";
+    case Rank::fallback:
+      return "fallback";
+    case Rank::rung:
+      return "rung";
+  }
+  return "unknown";
+}
+
+void write_version(JsonWriter& json) {
+  Text version;
+  version.format("%u.%u.%u", TW_VERSION >> 16, TW_VERSION >> 8 & 0xff, TW_VERSION & 0xff);
+  json.key("version").string(version.chars);
+}
+
+void write_cpu(JsonWriter& json) {
+  const Cpu& cpu = this_cpu();
+  json.key("cpu").begin_object();
+  json.key("model").string(cpu.model).key("cores").integer(available_cores());
+  json.key("isa").begin_array();
+  if (cpu.avx2) json.string("avx2");
+  if (cpu.avx512) json.string("avx512");
+  json.end_array();
+  json.key("l1_bytes")
+      .integer(cpu.l1_bytes)
+      .key("l2_bytes")
+      .integer(cpu.l2_bytes)
+      .key("l3_bytes")
+      .integer(cpu.l3_bytes);
+  json.key("clock_ghz").real(cpu.clock_ghz).end_object();
+}
+
+void write_kernel(const Kernel& kernel, JsonWriter& json) {
+  Text why_not;
+  const bool available = kernel.runs_on(0, why_not);
+  json.begin_object().key("name").string(kernel.name).key("pass").string(name_of(kernel.pass));
+  json.key("rank").string(name_of_rank(kernel.rank)).key("available").boolean(available);
+  json.key("why_not");
+  available ? json.null() : json.string(why_not.chars);
+  write_features("accepts", kernel, true, json);
+  write_features("refuses", kernel, false, json);
+  json.end_object();
+}
+
+void write_backends(JsonWriter& json) {
+  json.key("backends").begin_array();
+  json.begin_object().key("name").string("cpu").key("available").boolean(true).key("reason").null().end_object();
+  json.begin_object().key("name").string("cuda").key("available").boolean(false);
+  json.key("reason").string("this build has no CUDA back end").end_object();
+  json.end_array();
+}
+
+}  // namespace
+}  // namespace tilewise::api
+
+extern "C" size_t tw_info(char* text, size_t capacity) {
+  using namespace tilewise;
+  JsonWriter json(text, text ? capacity : 0);
+  json.begin_object();
+  api::write_version(json);
+  api::write_cpu(json);
+  json.key("kernels").begin_array();
+  for (const Kernel* kernel : kernels()) api::write_kernel(*kernel, json);
+  json.end_array();
+  api::write_backends(json);
+  json.end_object();
+  return json.length();
+}
