@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstring>
+
+#include "core/small_file.h"
 
 namespace tilewise {
 namespace {
@@ -14,18 +16,15 @@ int64_t cache_bytes(int name, int64_t unknown) {
 }
 
 void read_model(Cpu& cpu) {
-  FILE* file = std::fopen("/proc/cpuinfo", "re");
-  if (!file) return;
-  char line[256];
-  while (std::fgets(line, sizeof line, file)) {
-    double megahertz = 0;
-    if (std::sscanf(line, "model name : %63[^\n]", cpu.model) == 1) continue;
-    if (std::sscanf(line, "cpu MHz : %lf", &megahertz) == 1) {
-      cpu.clock_ghz = megahertz / 1000;
-      break;
-    }
-  }
-  std::fclose(file);
+  const SmallFile info("/proc/cpuinfo");
+  cpu.clock_ghz = info.number_after("cpu MHz", 0) / 1000;
+  const char* name = std::strstr(info.text, "model name");
+  name = name ? std::strstr(name, ": ") : nullptr;
+  if (!name) return;
+  name += 2;
+  const size_t length = std::min(std::strcspn(name, "\n"), sizeof cpu.model - 1);
+  std::memcpy(cpu.model, name, length);
+  cpu.model[length] = 0;
 }
 
 Cpu read_cpu() {

@@ -1,0 +1,314 @@
+// Tilewise for C++20: a thin shell over tilewise.h, which says what every field means. Views in, Result out; whoever
+// prefers exceptions adds .or_throw(). No macros; nothing is allocated but the message of a failure.
+//
+//   std::vector<float> q(B * S * H * D), k(B * S * Hk * D), v(B * S * Hk * D), out(B * S * H * D);
+//   const tilewise::Attention attention{.q = {q, B, S, H, D},
+//                                       .k = {k, B, S, Hk, D},
+//                                       .v = {v, B, S, Hk, D},
+//                                       .out = {out, B, S, H, D},
+//                                       .causal = true};
+//   if (const tilewise::Result result = tilewise::forward(attention); !result) std::puts(result.message.c_str());
+//
+// Planned once, run often, with exceptions:
+//
+//   tilewise::AttentionPlan plan;
+//   tilewise::plan_forward(attention, plan).or_throw();
+//   std::vector<std::byte> memory(plan.workspace_bytes + 256);
+//   tilewise::run(plan, attention, {.workspace = tilewise::aligned(memory)}).or_throw();
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "tilewise/tilewise.h"
+
+namespace tilewise {
+
+// ---- Outcomes.
+
+class Error : public std::runtime_error {
+ public:
+  Error(tw_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  tw_status status() const noexcept { return status_; }
+
+ private:
+  tw_status status_;
+};
+
+struct [[nodiscard]] Result {
+  tw_status status = TW_OK;
+  std::string message;  // names the argument, its value and the rule; empty if all is well
+
+  explicit operator bool() const noexcept { return status == TW_OK; }
+  void or_throw() const {
+    if (status != TW_OK) throw Error(status, message);
+  }
+};
+
+// ---- Views.
+
+// 16-bit floats by their bits.
+struct Fp16 {
+  std::uint16_t bits;
+};
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+template <class T>
+inline constexpr std::int32_t kDtype = TW_NONE;
+template <>
+inline constexpr std::int32_t kDtype<float> = TW_F32;
+template <>
+inline constexpr std::int32_t kDtype<Fp16> = TW_F16;
+template <>
+inline constexpr std::int32_t kDtype<Bf16> = TW_BF16;
+template <>
+inline constexpr std::int32_t kDtype<bool> = TW_BOOL;
+template <>
+inline constexpr std::int32_t kDtype<std::int32_t> = TW_I32;
+template <>
+inline constexpr std::int32_t kDtype<std::int64_t> = TW_I64;
+
+template <class T>
+concept Element = kDtype<std::remove_const_t<T>>
+!= TW_NONE;
+
+// A strided view of up to four axes; strides count elements. A default one is an absent tensor; one without memory, for
+// planning, or with strides of its own is made by tw_tensor_of.
+struct TensorView : tw_tensor {
+  bool fits = true;  // the span it was made from holds all its elements
+
+  TensorView() : tw_tensor{} {}
+  TensorView(const tw_tensor& tensor) : tw_tensor(tensor) {}
+
+  // Row-major over a span, array or vector; inputs may be const.
+  template <std::ranges::contiguous_range Range>
+  requires std::ranges::borrowed_range<Range> && Element<std::ranges::range_value_t<Range>> TensorView(
+      Range&& data, std::int64_t n0, std::int64_t n1 = 1, std::int64_t n2 = 1, std::int64_t n3 = 1)
+      : tw_tensor(tw_tensor_of(std::ranges::data(data), kDtype<std::ranges::range_value_t<Range>>, n0, n1, n2, n3)) {
+    const double elements =
+        static_cast<double>(n0) * static_cast<double>(n1) * static_cast<double>(n2) * static_cast<double>(n3);
+    fits = elements <= static_cast<double>(std::ranges::size(data));
+  }
+  // The same memory with two axes exchanged: (B,H,S,D) memory as (B,S,H,D).
+  TensorView swapped(int a, int b) const {
+    TensorView view = tw_tensor_swap(*this, a, b);
+    view.fits = fits;
+    return view;
+  }
+};
+
+// ---- The problem: fields as in tw_attention and tw_attention_grad, with optional where those have a flag.
+
+struct Attention {
+  TensorView q = {}, k = {}, v = {}, out = {}, lse = {};
+  std::int32_t device_type = TW_CPU, device_index = 0;
+  std::int32_t threads = 0, sm_margin = 0, num_splits = 0;
+  bool deterministic = false, batch_invariant = false;
+
+  TensorView cu_seqlens_q = {}, cu_seqlens_k = {}, seqused_q = {}, seqused_k = {}, leftpad_k = {}, batch_index_k = {};
+  std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;
+
+  std::optional<float> softmax_scale = {};
+  float softcap = 0;
+  TensorView bias = {}, alibi_slopes = {}, sink = {};
+
+  bool causal = false, top_left = false, mask_tail = false;
+  std::optional<std::int64_t> window_left = {}, window_right = {};
+  std::int64_t attention_chunk = 0;
+  TensorView mask = {}, key_begin = {}, key_end = {}, q_positions = {}, k_positions = {};
+
+  float dropout_p = 0;
+  std::uint64_t dropout_seed = 0, dropout_offset = 0;
+  TensorView dropout_state = {};
+
+  TensorView prior_out = {}, prior_lse = {};
+};
+
+struct Gradients {
+  TensorView dout = {}, dlse = {}, dq = {}, dk = {}, dv = {}, dbias = {}, dsink = {};
+  bool accumulate = false;
+};
+
+struct Exec {
+  std::span<std::byte> workspace = {};
+  const tw_thread_pool* pool = nullptr;
+  void* stream = nullptr;
+  tw_fault* fault = nullptr;
+};
+
+// The part of `memory` that starts at a multiple of 256, as workspaces must.
+inline std::span<std::byte> aligned(std::span<std::byte> memory) {
+  void* start = memory.data();
+  std::size_t left = memory.size();
+  if (!std::align(256, 0, start, left)) return {};
+  return {static_cast<std::byte*>(start), left};
+}
+
+namespace shell {
+
+struct NamedView {
+  const char* name;
+  const TensorView& view;
+};
+
+inline Result outcome(tw_status status) { return status == TW_OK ? Result{} : Result{status, tw_last_error()}; }
+
+inline std::uint32_t flag(bool on, std::uint32_t bit) { return on ? bit : 0; }
+
+inline tw_attention c_struct(const Attention& a) {
+  tw_attention c;
+  TW_INIT(c);
+  c.flags = flag(a.causal, TW_CAUSAL) | flag(a.top_left, TW_TOP_LEFT) |
+            flag(a.window_left.has_value(), TW_WINDOW_LEFT) | flag(a.window_right.has_value(), TW_WINDOW_RIGHT) |
+            flag(a.softmax_scale.has_value(), TW_SOFTMAX_SCALE) | flag(a.mask_tail, TW_MASK_TAIL) |
+            flag(a.deterministic, TW_DETERMINISTIC) | flag(a.batch_invariant, TW_BATCH_INVARIANT);
+  c.device_type = a.device_type, c.device_index = a.device_index;
+  c.threads = a.threads, c.sm_margin = a.sm_margin, c.num_splits = a.num_splits;
+  c.q = a.q, c.k = a.k, c.v = a.v, c.out = a.out, c.lse = a.lse;
+  c.cu_seqlens_q = a.cu_seqlens_q, c.cu_seqlens_k = a.cu_seqlens_k;
+  c.seqused_q = a.seqused_q, c.seqused_k = a.seqused_k, c.leftpad_k = a.leftpad_k, c.batch_index_k = a.batch_index_k;
+  c.max_seqlen_q = a.max_seqlen_q, c.max_seqlen_k = a.max_seqlen_k;
+  c.softmax_scale = a.softmax_scale.value_or(0), c.softcap = a.softcap;
+  c.bias = a.bias, c.alibi_slopes = a.alibi_slopes, c.sink = a.sink;
+  c.window_left = a.window_left.value_or(0), c.window_right = a.window_right.value_or(0);
+  c.attention_chunk = a.attention_chunk;
+  c.mask = a.mask, c.key_begin = a.key_begin, c.key_end = a.key_end;
+  c.q_positions = a.q_positions, c.k_positions = a.k_positions;
+  c.dropout_p = a.dropout_p, c.dropout_seed = a.dropout_seed, c.dropout_offset = a.dropout_offset;
+  c.dropout_state = a.dropout_state;
+  c.prior_out = a.prior_out, c.prior_lse = a.prior_lse;
+  return c;
+}
+
+inline tw_attention_grad c_struct(const Gradients& g) {
+  tw_attention_grad c;
+  TW_INIT(c);
+  c.flags = flag(g.accumulate, TW_GRAD_ACCUMULATE);
+  c.dout = g.dout, c.dlse = g.dlse, c.dq = g.dq, c.dk = g.dk, c.dv = g.dv, c.dbias = g.dbias, c.dsink = g.dsink;
+  return c;
+}
+
+inline tw_exec c_struct(const Exec& e) {
+  tw_exec c;
+  TW_INIT(c);
+  c.stream = e.stream, c.pool = e.pool, c.fault = e.fault;
+  c.workspace = e.workspace.data(), c.workspace_bytes = e.workspace.size();
+  return c;
+}
+
+// The C interface sees pointers only; that spans are long enough is checked here.
+template <class... Views>
+Result check_spans(const Views&... views) {
+  const char* too_short = nullptr;
+  ((too_short = too_short || views.view.fits ? too_short : views.name), ...);
+  if (!too_short) return {};
+  return {TW_INVALID_ARGUMENT, std::string(too_short) + ": its span is shorter than its shape"};
+}
+
+inline Result check_spans(const Attention& a) {
+  return check_spans(
+      NamedView{"q", a.q}, NamedView{"k", a.k}, NamedView{"v", a.v}, NamedView{"out", a.out}, NamedView{"lse", a.lse},
+      NamedView{"cu_seqlens_q", a.cu_seqlens_q}, NamedView{"cu_seqlens_k", a.cu_seqlens_k},
+      NamedView{"seqused_q", a.seqused_q}, NamedView{"seqused_k", a.seqused_k}, NamedView{"leftpad_k", a.leftpad_k},
+      NamedView{"batch_index_k", a.batch_index_k}, NamedView{"bias", a.bias}, NamedView{"alibi_slopes", a.alibi_slopes},
+      NamedView{"sink", a.sink}, NamedView{"mask", a.mask}, NamedView{"key_begin", a.key_begin},
+      NamedView{"key_end", a.key_end}, NamedView{"q_positions", a.q_positions}, NamedView{"k_positions", a.k_positions},
+      NamedView{"dropout_state", a.dropout_state}, NamedView{"prior_out", a.prior_out},
+      NamedView{"prior_lse", a.prior_lse});
+}
+
+inline Result check_spans(const Gradients& g) {
+  return check_spans(NamedView{"dout", g.dout}, NamedView{"dlse", g.dlse}, NamedView{"dq", g.dq}, NamedView{"dk", g.dk},
+                     NamedView{"dv", g.dv}, NamedView{"dbias", g.dbias}, NamedView{"dsink", g.dsink});
+}
+
+}  // namespace shell
+
+// ---- One-shot calls.
+
+inline Result forward(const Attention& attention, const Exec& exec = {}) {
+  if (Result result = shell::check_spans(attention); !result) return result;
+  const tw_attention a = shell::c_struct(attention);
+  const tw_exec e = shell::c_struct(exec);
+  return shell::outcome(tw_attention_forward(&a, &e));
+}
+
+inline Result backward(const Attention& attention, const Gradients& gradients, const Exec& exec = {}) {
+  if (Result result = shell::check_spans(attention); !result) return result;
+  if (Result result = shell::check_spans(gradients); !result) return result;
+  const tw_attention a = shell::c_struct(attention);
+  const tw_attention_grad g = shell::c_struct(gradients);
+  const tw_exec e = shell::c_struct(exec);
+  return shell::outcome(tw_attention_backward(&a, &g, &e));
+}
+
+// ---- Plan and run.
+
+struct AttentionPlan : tw_plan {
+  AttentionPlan() : tw_plan{} {}
+  const char* kernel() const noexcept { return tw_plan_kernel(this); }
+};
+
+inline Result plan_forward(const Attention& attention, AttentionPlan& plan) {
+  const tw_attention a = shell::c_struct(attention);
+  return shell::outcome(tw_attention_plan(&a, nullptr, &plan));
+}
+
+inline Result plan_backward(const Attention& attention, const Gradients& gradients, AttentionPlan& plan) {
+  const tw_attention a = shell::c_struct(attention);
+  const tw_attention_grad g = shell::c_struct(gradients);
+  return shell::outcome(tw_attention_plan(&a, &g, &plan));
+}
+
+inline Result run(const AttentionPlan& plan, const Attention& attention, const Exec& exec = {}) {
+  if (Result result = shell::check_spans(attention); !result) return result;
+  const tw_attention a = shell::c_struct(attention);
+  const tw_exec e = shell::c_struct(exec);
+  return shell::outcome(tw_attention_run(&plan, &a, nullptr, &e));
+}
+
+inline Result run(const AttentionPlan& plan, const Attention& attention, const Gradients& gradients,
+                  const Exec& exec = {}) {
+  if (Result result = shell::check_spans(attention); !result) return result;
+  if (Result result = shell::check_spans(gradients); !result) return result;
+  const tw_attention a = shell::c_struct(attention);
+  const tw_attention_grad g = shell::c_struct(gradients);
+  const tw_exec e = shell::c_struct(exec);
+  return shell::outcome(tw_attention_run(&plan, &a, &g, &e));
+}
+
+// ---- Merge of results over disjoint keys: fields as in tw_merge.
+
+struct PartialResults {
+  TensorView out_parts = {}, lse_parts = {};  // the first part
+  std::int64_t parts = 0, out_part_stride = 0, lse_part_stride = 0;
+  TensorView out = {}, lse = {};
+  std::int32_t device_type = TW_CPU, device_index = 0, threads = 0;
+};
+
+inline Result merge(const PartialResults& p, const Exec& exec = {}) {
+  if (Result result =
+          shell::check_spans(shell::NamedView{"out_parts", p.out_parts}, shell::NamedView{"lse_parts", p.lse_parts},
+                             shell::NamedView{"out", p.out}, shell::NamedView{"lse", p.lse});
+      !result) {
+    return result;
+  }
+  tw_merge m;
+  TW_INIT(m);
+  m.device_type = p.device_type, m.device_index = p.device_index, m.threads = p.threads;
+  m.parts = p.parts, m.out_part_stride = p.out_part_stride, m.lse_part_stride = p.lse_part_stride;
+  m.out_parts = p.out_parts, m.lse_parts = p.lse_parts, m.out = p.out, m.lse = p.lse;
+  const tw_exec e = shell::c_struct(exec);
+  return shell::outcome(tw_attention_merge(&m, &e));
+}
+
+}  // namespace tilewise
