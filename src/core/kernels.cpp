@@ -16,6 +16,16 @@ constexpr std::array kTable = {
 #endif
     &cpu::portable::tiled_forward,
     &cpu::portable::tiled_backward,
+#ifdef TILEWISE_AVX2
+    &cpu::avx2::standard_forward,
+    &cpu::avx2::standard_backward,
+    &cpu::avx2::v1_forward,
+    &cpu::avx2::v1_backward,
+#endif
+    &cpu::portable::standard_forward,
+    &cpu::portable::standard_backward,
+    &cpu::portable::v1_forward,
+    &cpu::portable::v1_backward,
     &cpu::reference_forward,
     &cpu::reference_backward,
 };

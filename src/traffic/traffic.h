@@ -1,0 +1,30 @@
+// The IO model of FlashAttention's paper: bytes that an algorithm moves between slow memory (tensors and workspace) and a
+// fast memory of M fp32 elements, counted along its schedule; and the bytes that `standard` and `v1` really moved.
+#pragma once
+
+#include "core/plan.h"
+
+namespace tilewise {
+
+struct Traffic {
+  int64_t flops = 0;  // 2 a multiply-add of the matrix products, live pairs only; exponentials are not counted
+  int64_t bytes_read = 0, bytes_written = 0;
+};
+
+// The asymptotics for N rows and keys and head size d <= sqrt(M), a head: standard N^2 + N d, the others
+// N^2 d^2 / M + N d.
+enum class Algorithm : int32_t { standard, v1, v2 };
+
+// Sequence lengths, offsets and masks count as far as their data is there: without it, sequences are as long as their
+// slots. fast_memory: M, as in PlanOptions.
+Traffic traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory);
+
+// What a planned kernel moves, with the blocks of its plan. Zero bytes for a kernel that the model does not know.
+Traffic traffic_of(const Plan& plan, const Problem& problem);
+
+// The counting build: bytes moved by all calls since the last reset; flops stay 0. Elsewhere all zero.
+bool counts_traffic();
+Traffic counted_traffic();
+void reset_counted_traffic();
+
+}  // namespace tilewise
