@@ -78,6 +78,9 @@ TEST(OwnThreads, MayBeUsedFromATask) {
 }
 
 TEST(OwnThreads, SurviveAFork) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan does not let a forked child start threads";
+#endif
   Counts before(5);
   own_threads()(5, Counts::count, &before);
   const pid_t child = fork();
