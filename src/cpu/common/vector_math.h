@@ -9,15 +9,24 @@ inline constexpr float kInfinity = __builtin_inff();
 
 // 2^(n + f) for a whole n given as n + 1.5 * 2^23 and |f| <= 0.5: the polynomial is the best of degree 5 with p(0) = 1,
 // its own relative error 9.7e-8.
-template <class Simd>
-typename Simd::Vec exp2_of_parts(typename Simd::Vec shifted_n, typename Simd::Vec f) {
+template <class Simd, int kCount>
+[[gnu::always_inline]] inline void exp2_of_parts(const typename Simd::Vec (&shifted_n)[kCount],
+                                                 const typename Simd::Vec (&f)[kCount],
+                                                 typename Simd::Vec (&p)[kCount]) {
   using S = Simd;
-  auto p = S::fma(S::set(0x1.5bba9cp-10f), f, S::set(0x1.3cea76p-7f));
-  p = S::fma(p, f, S::set(0x1.c6b78ep-5f));
-  p = S::fma(p, f, S::set(0x1.ebf9bap-3f));
-  p = S::fma(p, f, S::set(0x1.62e428p-1f));
-  p = S::fma(p, f, S::set(1));
-  return S::scale_exponent(p, shifted_n);
+  for (int i = 0; i < kCount; ++i) p[i] = S::fma(S::set(0x1.5bba9cp-10f), f[i], S::set(0x1.3cea76p-7f));
+  constexpr float kCoefficients[] = {0x1.c6b78ep-5f, 0x1.ebf9bap-3f, 0x1.62e428p-1f, 1};
+  for (const float coefficient : kCoefficients) {
+    for (int i = 0; i < kCount; ++i) p[i] = S::fma(p[i], f[i], S::set(coefficient));
+  }
+  for (int i = 0; i < kCount; ++i) p[i] = S::scale_exponent(p[i], shifted_n[i]);
+}
+
+template <class Simd>
+[[gnu::always_inline]] inline typename Simd::Vec exp2_of_parts(typename Simd::Vec shifted_n, typename Simd::Vec f) {
+  typename Simd::Vec p[1];
+  exp2_of_parts<Simd, 1>({shifted_n}, {f}, p);
+  return p[0];
 }
 
 // 2^x for x < 127, relative error 1.6e-7 (1.8e-7 without FMA), exact at whole x. Below -125 it gives 2^-125. Not for
@@ -40,6 +49,27 @@ typename Simd::Vec exp(typename Simd::Vec x) {
   const auto shifted = S::fma(x, log2e, round);
   return exp2_of_parts<S>(shifted, S::fma(x, log2e, S::sub(round, shifted)));
 }
+
+// x[i] = 2^(c x[i]) for c x < 127, c > 0, as accurate as exp. Below -125 / c it gives 2^-125. Not for NaN. Step by step
+// for all kCount, so that each one's latency is filled by the others.
+template <class Simd>
+struct Exp2OfMultiple {
+  using Vec = typename Simd::Vec;
+  float c, least;
+
+  explicit Exp2OfMultiple(float c) : c(c), least(-125 / c) {}
+
+  template <int kCount>
+  [[gnu::always_inline]] void apply(Vec (&x)[kCount]) const {
+    const Vec round = Simd::set(0x1.8p23f), factor = Simd::set(c);
+    Vec shifted[kCount], f[kCount];
+    for (int i = 0; i < kCount; ++i) x[i] = Simd::clamp_below(x[i], least);
+    for (int i = 0; i < kCount; ++i) shifted[i] = Simd::fma(x[i], factor, round);
+    for (int i = 0; i < kCount; ++i) f[i] = Simd::sub(round, shifted[i]);
+    for (int i = 0; i < kCount; ++i) f[i] = Simd::fma(x[i], factor, f[i]);
+    exp2_of_parts<Simd>(shifted, f, x);
+  }
+};
 
 template <class Simd>
 typename Simd::Vec absolute(typename Simd::Vec x) {

@@ -3,7 +3,7 @@
 //   for each block of keys:
 //     for each panel of the unit's query rows:
 //       S^T = K Q^T                         with softcap, bias, ALiBi and mask where the problem has them
-//       P^T = 2^(c (S^T - m)),  l += P      c: exponent_scale_
+//       P^T = 2^(c (S^T - m)),  l += P
 //       O^T += V^T P^T                      P with dropout
 //   O = O^T / l,  LSE = m + ln l            forward_end.h: with the sink and the result so far
 //
@@ -41,15 +41,16 @@ class ForwardWorker {
  public:
   ForwardWorker(const Problem& problem, ForwardTiles tiles, Carver& carve)
       : problem_(problem), tiles_(tiles), terms_(problem, 1) {
-    const bool plain_scale = problem.softmax_scale > 0 && problem.softmax_scale < kLargestPlainScale;
+    const bool plain_scale = problem.softmax_scale > 0x1p-64f && problem.softmax_scale < 0x1p64f;
     natural_ = has_score_terms(problem) || !plain_scale;
     score_unit_ = natural_ ? 1 : problem.softmax_scale;
-    exponent_scale_ = score_unit_ * kLog2e;
+    exp2_ = Exp2OfMultiple<S>(score_unit_ * kLog2e);
+    lazy_bound_ = kLazyBound / exp2_.c;
     const int64_t panels = tiles.query_rows / kCols;
     dims_ = round_up(problem.head_dim, kProductStep);
     query_panel_ = round_up(problem.head_dim, kLanes) * kCols;
     output_panel_ = round_up(problem.value_dim, kLanes) * kCols;
-    row_ = greater(query_panel_, output_panel_) / kCols;
+    width_ = greater(query_panel_, output_panel_) / kCols;
     query_t_ = carve.take<float>(panels * query_panel_);
     output_t_ = carve.take<float>(panels * output_panel_);
     max_ = carve.take<float>(tiles.query_rows);
@@ -58,16 +59,18 @@ class ForwardWorker {
     terms_t_ = carve.take<float>(has_score_terms(problem) ? tiles.keys * kCols : 0);
     scores_ = carve.take<float>(2 * kRows * kCols);
     limits_ = carve.take<PanelLimits<S>>(1);
-    key_rows_ = carve.take<float>(tiles.keys * row_);
+    key_rows_ = carve.take<float>(tiles.keys * width_);
     value_strips_ = carve.take<float>(tiles.keys * round_up(problem.value_dim, kStrip));
-    rows_ = carve.take<float>(kCols * row_);
+    staged_ = carve.take<float>(kCols * width_);
+    rows_ = carve.take<Row>(tiles.query_rows);
     range_ = carve.take<KeyRange>(tiles.query_rows);
     panel_range_ = carve.take<RowsRange>(panels);
   }
 
   // Query rows [first, first + count) of one (sequence, kv head).
   void run(const Sequence& sequence, int64_t kv_head, int64_t first, int64_t count) {
-    sequence_ = sequence, kv_head_ = kv_head, first_ = first, count_ = count, panels_ = ceil_div(count, kCols);
+    sequence_ = sequence, kv_head_ = kv_head, count_ = count, panels_ = ceil_div(count, kCols);
+    list_rows(first, count);
     find_live_keys();
     clear_sums();
     if (!block_range_.empty()) with_element(problem_.type, [this](auto element) { sum_blocks<decltype(element)>(); });
@@ -75,24 +78,31 @@ class ForwardWorker {
   }
 
  private:
-  static constexpr int64_t kProductStep = 4;           // S::product() counts in fours
-  static constexpr float kLargestPlainScale = 0x1p64;  // beyond, c could overflow
+  static constexpr int64_t kProductStep = 4;  // S::product() counts in fours
 
-  // ---- Rows: (token, head of the group), head fastest.
+  // A query row: token i of query head h. Heads of the group vary fastest.
+  struct Row {
+    int64_t token, head;
+  };
 
-  int64_t group() const { return problem_.heads / problem_.heads_kv; }
-  int64_t token(int64_t r) const { return (first_ + r) / group(); }
-  int64_t head(int64_t r) const { return kv_head_ * group() + (first_ + r) % group(); }
+  // Lanes past the last row repeat it, so that they make no tile a mixed one.
+  void list_rows(int64_t first, int64_t count) {
+    const int64_t group = problem_.heads / problem_.heads_kv;
+    int64_t token = first / group, member = first % group;
+    for (int64_t r = 0; r < panels_ * kCols; ++r) {
+      rows_[r] = {token, kv_head_ * group + member};
+      if (r + 1 < count && ++member == group) member = 0, ++token;
+    }
+  }
 
-  // Lanes past the last row repeat its keys, so that they make no tile a mixed one.
   void find_live_keys() {
     const bool by_head = problem_.key_begin || problem_.key_end;
     RowsRange block;
     for (int64_t panel = 0; panel < panels_; ++panel) {
       RowsRange& common = panel_range_[panel] = {};
       for (int64_t r = panel * kCols; r < (panel + 1) * kCols; ++r) {
-        const bool as_before = r >= count_ || (r > 0 && !by_head && token(r) == token(r - 1));
-        range_[r] = as_before ? range_[r - 1] : live_keys(problem_, sequence_, head(r), token(r));
+        const bool as_before = r > 0 && !by_head && rows_[r].token == rows_[r - 1].token;
+        range_[r] = as_before ? range_[r - 1] : live_keys(problem_, sequence_, rows_[r].head, rows_[r].token);
         common.add(range_[r]);
       }
       block.add(common);
@@ -125,17 +135,21 @@ class ForwardWorker {
   void load_queries() {
     for (int64_t panel = 0; panel < panels_; ++panel) {
       for (int i = 0; i < kCols; ++i) {
-        const int64_t r = panel * kCols + i, ahead = lesser(r + kPrefetchRows, count_ - 1);
+        const int64_t r = panel * kCols + i;
         if (r < count_) {
-          prefetch_row(row_of<Element>(problem_.q, sequence_, token(ahead), head(ahead)), problem_.head_dim);
-          read_row<S>(row_of<Element>(problem_.q, sequence_, token(r), head(r)), problem_.head_dim, 1,
-                      rows_ + i * row_);
+          prefetch_row(query_row<Element>(lesser(r + kPrefetchRows, count_ - 1)), problem_.head_dim);
+          read_row<S>(query_row<Element>(r), problem_.head_dim, 1, staged_ + i * width_);
         } else {
-          zero<S>(rows_ + i * row_, row_);
+          zero<S>(staged_ + i * width_, width_);
         }
       }
-      rows_to_panel<S>(rows_, row_, problem_.head_dim, query_t_ + panel * query_panel_);
+      rows_to_panel<S>(staged_, width_, problem_.head_dim, query_t_ + panel * query_panel_);
     }
+  }
+
+  template <class Element>
+  const Element* query_row(int64_t r) const {
+    return row_of<Element>(problem_.q, sequence_, rows_[r].token, rows_[r].head);
   }
 
   // K as rows and V as strips: the keys of the block that begins at first_key, as far as the unit uses them. Places
@@ -150,7 +164,7 @@ class ForwardWorker {
       const Element* value = key_of<Element>(problem_.v, sequence_, key, kv_head_);
       prefetch_row(key_of<Element>(problem_.k, sequence_, ahead, kv_head_), problem_.head_dim);
       prefetch_row(key_of<Element>(problem_.v, sequence_, ahead, kv_head_), problem_.value_dim);
-      read_row<S>(key_of<Element>(problem_.k, sequence_, key, kv_head_), problem_.head_dim, 1, key_rows_ + j * row_);
+      read_row<S>(key_of<Element>(problem_.k, sequence_, key, kv_head_), problem_.head_dim, 1, key_rows_ + j * width_);
       for (int64_t d = 0; d < problem_.value_dim; d += kStrip)
         read_row<S>(value + d, lesser(kStrip, problem_.value_dim - d), 1, value_at(d, j));
     }
@@ -160,7 +174,7 @@ class ForwardWorker {
 
   void zero_places(int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-      zero<S>(key_rows_ + j * row_, row_);
+      zero<S>(key_rows_ + j * width_, width_);
       for (int64_t d = 0; d < problem_.value_dim; d += kStrip) zero<S>(value_at(d, j), kStrip);
     }
   }
@@ -183,7 +197,7 @@ class ForwardWorker {
     const float zeros[kCols] = {};
     for (int64_t key = begin_; key <= end_; key += kRows) {
       if (key < end_)
-        S::product(scores(key), kCols, zeros, 0, key_rows_ + key * row_, row_, 1, query_t_ + panel * query_panel_,
+        S::product(scores(key), kCols, zeros, 0, key_rows_ + key * width_, width_, 1, query_t_ + panel * query_panel_,
                    kCols, dims_);
       if (key > begin_) softmax(panel, key - kRows);
     }
@@ -199,57 +213,58 @@ class ForwardWorker {
     if (!all_live || !fast_softmax(panel, key)) careful_softmax(panel, key);
   }
 
-  // P^T = 2^(c (S - m)), l += P. False, with l as it was, if a score passes m by the bound or is NaN.
+  // P^T = 2^(c (S - m)), l += P. False, with l left as it was, if a score passes m by the bound or is NaN.
   bool fast_softmax(int64_t panel, int64_t key) {
-    Vec broken = S::set(0), before[kVecs];
+    const float *tile = scores(key), *m = max_ + panel * kCols;
+    float *l = sum_ + panel * kCols, *probs = probs_t_ + key * kCols;
+    const Vec bound = S::set(lazy_bound_);
+    const auto exp2 = exp2_;
+    Vec broken = S::set(0), total[kVecs];
     for (int v = 0; v < kVecs; ++v) {
-      const Vec reference = S::load(max_ + panel * kCols + v * kLanes);
-      float* l = sum_ + panel * kCols + v * kLanes;
-      Vec total = before[v] = S::load(l);
+      const Vec reference = S::load(m + v * kLanes);
+      Vec p[kRows];
+      for (int r = 0; r < kRows; ++r) p[r] = S::sub(S::load(tile + r * kCols + v * kLanes), reference);
+      for (int r = 0; r < kRows; ++r) broken = S::either(broken, S::not_below_equal(p[r], bound));
+      exp2.apply(p);
+      total[v] = S::load(l + v * kLanes);
       for (int r = 0; r < kRows; ++r) {
-        const Vec x = exponent(S::load(scores(key) + r * kCols + v * kLanes), reference);
-        const Vec p = exp2<S>(x);
-        broken = S::either(broken, S::not_below_equal(x, S::set(kLazyBound)));
-        total = S::add(total, p);
-        S::store(probs_t_ + (key + r) * kCols + v * kLanes, p);
+        S::store(probs + r * kCols + v * kLanes, p[r]);
+        total[v] = S::add(total[v], p[r]);
       }
-      S::store(l, total);
     }
-    if (!S::any(broken)) return true;
-    for (int v = 0; v < kVecs; ++v) S::store(sum_ + panel * kCols + v * kLanes, before[v]);
-    return false;
+    if (S::any(broken)) return false;
+    for (int v = 0; v < kVecs; ++v) S::store(l + v * kLanes, total[v]);
+    return true;
   }
-
-  // c (S - m): of large scores only the difference is rounded, and nothing overflows that is not infinite.
-  Vec exponent(Vec score, Vec reference) const { return S::mul(S::sub(score, reference), S::set(exponent_scale_)); }
 
   // The same for every case: dead keys, first live key of a row, a maximum that grew, NaN and Inf.
   [[gnu::noinline]] void careful_softmax(int64_t panel, int64_t key) {
     const Vec minus_inf = S::set(-kInfinity);
     for (int v = 0; v < kVecs; ++v) {
-      float* m = max_ + panel * kCols + v * kLanes;
-      float* l = sum_ + panel * kCols + v * kLanes;
-      float* tile = scores(key) + v * kLanes;
-      const Vec old = S::load(m);
-      Vec top = minus_inf;
+      float *m = max_ + panel * kCols + v * kLanes, *l = sum_ + panel * kCols + v * kLanes;
+      Vec s[kRows], p[kRows], top = minus_inf;
       for (int r = 0; r < kRows; ++r) {
-        Vec s = S::load(tile + r * kCols);
-        if (mixed_) s = S::select(limits_->live(key + r, v * kLanes), s, minus_inf);
-        S::store(tile + r * kCols, s);
-        top = S::max(s, top);  // a NaN score leaves top alone
+        s[r] = S::load(scores(key) + r * kCols + v * kLanes);
+        if (mixed_) s[r] = S::select(limits_->live(key + r, v * kLanes), s[r], minus_inf);
+        top = S::max(s[r], top);  // a NaN score leaves top alone
       }
-      const Vec grown = S::above(exponent(top, old), S::set(kLazyBound));
+      const Vec old = S::load(m), grown = S::above(S::sub(top, old), S::set(lazy_bound_));
       const Vec reference = S::select(grown, top, old);
       S::store(m, reference);
-      if (S::any(S::both(grown, S::above(old, minus_inf))))
-        rescale(panel, key, v, S::select(grown, exp2<S>(exponent(old, top)), S::set(1)));
-      for (int r = 0; r < kRows; ++r) {
-        const Vec s = S::load(tile + r * kCols);
-        const Vec x = exponent(s, reference);
-        const Vec p = S::keep_unless(S::equal(s, minus_inf), S::select(S::is_nan(x), x, exp2<S>(x)));
-        S::store(l, S::add(S::load(l), p));
-        S::store(probs_t_ + (key + r) * kCols + v * kLanes, p);
+      if (S::any(S::both(grown, S::above(old, minus_inf)))) {
+        Vec factor[1] = {S::sub(old, reference)};
+        exp2_.apply(factor);
+        rescale(panel, key, v, S::select(grown, factor[0], S::set(1)));
       }
+      Vec x[kRows], total = S::load(l);
+      for (int r = 0; r < kRows; ++r) p[r] = x[r] = S::sub(s[r], reference);
+      exp2_.apply(p);
+      for (int r = 0; r < kRows; ++r) {
+        p[r] = S::keep_unless(S::equal(s[r], minus_inf), S::select(S::is_nan(x[r]), x[r], p[r]));
+        S::store(probs_t_ + (key + r) * kCols + v * kLanes, p[r]);
+        total = S::add(total, p[r]);
+      }
+      S::store(l, total);
     }
   }
 
@@ -269,8 +284,8 @@ class ForwardWorker {
   void place_terms(int64_t panel) {
     int64_t heads[kCols], tokens[kCols];
     for (int i = 0; i < kCols; ++i) {
-      const int64_t r = lesser(panel * kCols + i, count_ - 1);
-      heads[i] = head(r), tokens[i] = token(r);
+      const auto [token, head] = rows_[panel * kCols + i];
+      heads[i] = head, tokens[i] = token;
     }
     terms_.place(sequence_, heads, tokens);
   }
@@ -314,13 +329,13 @@ class ForwardWorker {
       const int64_t rows = lesser(kCols, count_ - panel * kCols);
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t r = panel * kCols + i;
-        end[i] = end_of_row(problem_, head(r), double{max_[r]} * score_unit_, sum_[r]);
+        end[i] = end_of_row(problem_, rows_[r].head, double{max_[r]} * score_unit_, sum_[r]);
         factor[i] = end[i].factor;
       }
-      panel_to_rows<S>(output_t_ + panel * output_panel_, factor, problem_.value_dim, rows_, row_);
+      panel_to_rows<S>(output_t_ + panel * output_panel_, factor, problem_.value_dim, staged_, width_);
       for (int64_t i = 0; i < rows; ++i) {
-        const int64_t r = panel * kCols + i;
-        store_row<S>(problem_, sequence_, token(r), head(r), end[i], rows_ + i * row_);
+        const auto [token, head] = rows_[panel * kCols + i];
+        store_row<S>(problem_, sequence_, token, head, end[i], staged_ + i * width_);
       }
     }
   }
@@ -328,11 +343,12 @@ class ForwardWorker {
   const Problem& problem_;
   const ForwardTiles tiles_;
   ScoreTerms<S> terms_;
-  bool natural_;                              // S is finished step by step; otherwise it stays Q K^T
-  float score_unit_;                          // what a difference of 1 in S is as a natural logarithm
-  float exponent_scale_;                      // c, the same to base 2
-  int64_t dims_;                              // head_dim, rounded up for products
-  int64_t query_panel_, output_panel_, row_;  // floats of a panel of Q^T, of O^T; of a scratch row
+  bool natural_;                                // S is finished step by step; otherwise it stays Q K^T
+  float score_unit_;                            // what a difference of 1 in S is as a natural logarithm
+  Exp2OfMultiple<S> exp2_{1};                   // its c is the same to base 2
+  float lazy_bound_;                            // kLazyBound in units of S
+  int64_t dims_;                                // head_dim, rounded up for products
+  int64_t query_panel_, output_panel_, width_;  // floats of a panel of Q^T, of O^T; of a scratch row
 
   float* query_t_;          // [panels][head_dim][kCols]
   float* output_t_;         // [panels][value_dim][kCols]
@@ -341,18 +357,19 @@ class ForwardWorker {
   float* terms_t_;          // [keys][kCols] of one panel: what is added to S, then what P is multiplied by
   float* scores_;           // [2][kRows][kCols]
   PanelLimits<S>* limits_;  // live keys of one panel in this block
-  float* key_rows_;         // [keys][row_]
+  float* key_rows_;         // [keys][width_]
   float* value_strips_;     // [value_dim / kStrip][keys][kStrip]
-  float* rows_;             // [kCols][row_] on the way to or from a panel
+  float* staged_;           // [kCols][width_] on the way to or from a panel
+  Row* rows_;               // [query_rows]
   KeyRange* range_;         // [query_rows]
   RowsRange* panel_range_;  // [panels]
 
-  Sequence sequence_;                         // this unit
-  int64_t kv_head_, first_, count_, panels_;  //
-  KeyRange block_range_;                      //
-  int64_t first_key_;                         // this block
-  int64_t begin_, end_;                       // this panel's keys in it, multiples of kRows
-  bool mixed_;                                // some of them are dead for some row
+  Sequence sequence_;                 // this unit
+  int64_t kv_head_, count_, panels_;  //
+  KeyRange block_range_;              //
+  int64_t first_key_;                 // this block
+  int64_t begin_, end_;               // this panel's keys in it, multiples of kRows
+  bool mixed_;                        // some of them are dead for some row
 };
 
 }  // namespace tilewise::cpu
