@@ -1,0 +1,165 @@
+#include "reports/call.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace tilewise::reports {
+
+int32_t number_of(Type type) { return static_cast<int32_t>(type); }
+
+Call::Call(Type type, Sizes s, Layout layout) : sizes(s), type(type) {
+  if (sizes.value_dim == 0) sizes.value_dim = sizes.head_dim;
+  const Shape rows{s.batch, s.seqlen_q, s.heads, sizes.value_dim}, query{s.batch, s.seqlen_q, s.heads, s.head_dim};
+  const Shape keys{s.batch, s.seqlen_k, s.heads_kv, s.head_dim},
+      values{s.batch, s.seqlen_k, s.heads_kv, sizes.value_dim};
+  q = Stored(type, query, layout), k = Stored(type, keys, layout), v = Stored(type, values, layout);
+  out = Stored(type, rows, layout, true), dout = Stored(type, rows, layout);
+  dq = Stored(type, query, layout, true), dk = Stored(type, keys, layout, true),
+  dv = Stored(type, values, layout, true);
+  lse = Stored(Type::f32, {s.batch, s.heads, s.seqlen_q, 1}, Layout::rows_outside, true);
+  TW_INIT(a);
+  TW_INIT(g);
+  a.device_type = TW_CPU;
+}
+
+void Call::fill(Stored& t, double value) {
+  t.each([&](int64_t x, int64_t y, int64_t z, int64_t w) { t.set(value, x, y, z, w); });
+}
+
+void Call::fill_normal(uint64_t seed, double scale) {
+  Random random(seed);
+  for (Stored* t : {&q, &k, &v, &dout})
+    t->each([&](int64_t x, int64_t y, int64_t z, int64_t w) { t->set(scale * random.normal(), x, y, z, w); });
+}
+
+Status Call::forward(const char* kernel) { return run(kernel, false); }
+
+Status Call::backward(const char* kernel) { return run(kernel, true); }
+
+Status Call::run(const char* kernel, bool backward) {
+  a.q = q.view(), a.k = k.view(), a.v = v.view(), a.out = out.view(), a.lse = lse.view();
+  g.dout = dout.view(), g.dq = dq.view(), g.dk = dk.view(), g.dv = dv.view();
+  if (adjust) adjust(a, g);
+  const tw_attention_grad* grad = backward ? &g : nullptr;
+  Problem problem;
+  if (Status status = make_problem(a, grad, true, problem); !status.ok()) return status;
+  Plan plan;
+  PlanOptions options;
+  options.force = kernel;
+  if (Status status = make_plan(problem, options, plan); !status.ok()) return status;
+  const uint64_t bytes = plan.sizing.workspace_bytes;
+  void* workspace = nullptr;
+  if (posix_memalign(&workspace, 256, bytes + 256)) return failure(TW_OUT_OF_MEMORY, "no memory");
+  const std::unique_ptr<void, decltype(&std::free)> owner(workspace, std::free);
+  std::memset(workspace, 0xff, bytes);
+  Launch launch;
+  launch.workspace = static_cast<char*>(workspace), launch.workspace_bytes = bytes;
+  launch.parallel = own_threads();
+  return run_plan(plan, problem, launch);
+}
+
+Stored int32s(const std::vector<int64_t>& values) {
+  Stored t(Type::i32, {static_cast<int64_t>(values.size()), 1, 1, 1});
+  for (size_t i = 0; i < values.size(); ++i) t.set(static_cast<double>(values[i]), static_cast<int64_t>(i));
+  return t;
+}
+
+Stored floats(const std::vector<double>& values) {
+  Stored t(Type::f32, {static_cast<int64_t>(values.size()), 1, 1, 1});
+  for (size_t i = 0; i < values.size(); ++i) t.set(values[i], static_cast<int64_t>(i));
+  return t;
+}
+
+double difference(const Stored& x, const Stored& y) {
+  double most = 0;
+  x.each([&](int64_t a, int64_t b, int64_t c, int64_t d) {
+    const double p = x.at(a, b, c, d), q = y.at(a, b, c, d);
+    if (p == q || (std::isnan(p) && std::isnan(q))) return;
+    const double gap = std::abs(p - q);
+    most = std::isnan(gap) ? kInf : std::max(most, gap);
+  });
+  return most;
+}
+
+double largest(const Stored& x) {
+  double most = 0;
+  x.each([&](int64_t a, int64_t b, int64_t c, int64_t d) { most = std::max(most, std::abs(x.at(a, b, c, d))); });
+  return most;
+}
+
+double tolerance(Type type) { return type == Type::f32 ? 4e-6 : type == Type::f16 ? 4e-3 : 3e-2; }
+
+bool all_finite(const Stored& x) {
+  bool all = true;
+  x.each([&](int64_t a, int64_t b, int64_t c, int64_t d) { all = all && std::isfinite(x.at(a, b, c, d)); });
+  return all;
+}
+
+bool same_bits(const Stored& x, const Stored& y) { return x.bytes() == y.bytes(); }
+
+void expect_row(const Call& c, int64_t b, int64_t i, int64_t h, double out, double lse, double allowed) {
+  for (int64_t d = 0; d < c.sizes.value_dim; ++d) {
+    ASSERT_NEAR(c.out.at(b, i, h, d), out, allowed)
+        << "sequence " << b << " row " << i << " head " << h << " dim " << d;
+  }
+  if (std::isinf(lse)) {
+    EXPECT_EQ(c.lse.at(b, h, i), lse) << "lse of row " << i;
+  } else {
+    EXPECT_NEAR(c.lse.at(b, h, i), lse, 1e-6 * std::abs(lse) + 2e-6) << "lse of row " << i;
+  }
+}
+
+void expect_empty_row(const Call& c, int64_t b, int64_t i, int64_t h) { expect_row(c, b, i, h, 0, -kInf, 0); }
+
+void expect_mean(const Call& c, int64_t b, int64_t i, int64_t h, int64_t lo, int64_t hi, double score) {
+  const int64_t kv = h / (c.sizes.heads / c.sizes.heads_kv);
+  for (int64_t d = 0; d < c.sizes.value_dim; ++d) {
+    double sum = 0, most = 0;
+    for (int64_t j = lo; j < hi; ++j) {
+      sum += c.v.at(b, j, kv, d);
+      most = std::max(most, std::abs(c.v.at(b, j, kv, d)));
+    }
+    ASSERT_NEAR(c.out.at(b, i, h, d), sum / static_cast<double>(hi - lo), tolerance(c.type) * most)
+        << "row " << i << " head " << h << " dim " << d;
+  }
+  const double lse = score + std::log(static_cast<double>(hi - lo));
+  EXPECT_NEAR(c.lse.at(b, h, i), lse, 1e-6 * std::abs(lse) + 2e-6) << "lse of row " << i;
+}
+
+void expect_like_reference(Call& c, const char* kernel, bool backward) {
+  Call want = c;
+  ASSERT_TRUE(want.forward("reference").ok());
+  RUN_OR_SKIP(c.forward(kernel));
+  const auto compare = [&](const char* name, const Stored& got, const Stored& expected) {
+    EXPECT_LE(difference(got, expected), tolerance(got.type()) * std::max(1.0, largest(expected))) << name;
+    EXPECT_TRUE(got.gaps_are_untouched()) << name << " written outside of its elements";
+  };
+  compare("out", c.out, want.out);
+  compare("lse", c.lse, want.lse);
+  if (!backward) return;
+  c.out = want.out, c.lse = want.lse;
+  ASSERT_TRUE(want.backward("reference").ok());
+  RUN_OR_SKIP(c.backward(kernel));
+  compare("dq", c.dq, want.dq), compare("dk", c.dk, want.dk), compare("dv", c.dv, want.dv);
+}
+
+std::vector<const char*> kernels_here() {
+  std::vector<const char*> names;
+  for (const char* name :
+       {"reference", "standard.avx2", "standard.portable", "v1.avx2", "v1.portable", "tiled.avx2", "tiled.portable"})
+    for (const Kernel* kernel : kernels()) {
+      Text why_not;
+      if (kernel->pass != Pass::forward || !names_kernel(name, kernel->name) || !kernel->runs_on(0, why_not)) continue;
+      names.push_back(name);
+      break;
+    }
+  return names;
+}
+
+std::string test_name(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  for (char& c : name) c = c == '.' ? '_' : c;
+  return name;
+}
+
+}  // namespace tilewise::reports
