@@ -35,7 +35,7 @@ struct Sizes {
 
 void check_heads(const Problem& p, Rules& rules) {
   rules.require(p.heads > 0, "q.shape[2] is 0: needs at least one head");
-  rules.require(p.heads_kv > 0, "k.shape[2] is 0: needs at least one head");
+  rules.require(p.heads_kv > 0, "k.shape[2] is 0 and q.shape[2] is %lld: needs at least one head", ll(p.heads));
   rules.require(p.head_dim > 0, "q.shape[3] is 0: head_dim must be 1..512");
   rules.require(p.value_dim > 0, "v.shape[3] is 0: the head_dim of v must be 1..512");
   rules.serve(p.head_dim <= kMostHeadDim, "q.shape[3] is %lld: head_dim must be 1..512", ll(p.head_dim));
