@@ -1,5 +1,6 @@
-// The IO model of FlashAttention's paper: bytes that an algorithm moves between slow memory (tensors and workspace) and a
-// fast memory of M fp32 elements, counted along its schedule; and the bytes that `standard` and `v1` really moved.
+// The IO model of FlashAttention's paper: bytes that an algorithm moves between slow memory (tensors and workspace) and
+// a fast memory of M fp32 elements, counted along its schedule; and the bytes that `standard` and `v1` really moved.
+// Both leave out what does not come in blocks: dbias, dsink, sinks, ALiBi slopes, lengths and tables.
 #pragma once
 
 #include "core/plan.h"

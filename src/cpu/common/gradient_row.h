@@ -56,6 +56,7 @@ void store_panels(const Problem& problem, const Tensor& t, const Sequence& s, in
 template <class Simd>
 void clear_keys(const Problem& problem, const Tensor& t, const Sequence& s, int64_t h, KeyRange keys) {
   if (!t || problem.accumulate) return;
+  count_written(greater(0, keys.hi - keys.lo) * t.shape[3] * size_of(t.type));
   for (int64_t j = keys.lo; j < keys.hi; ++j)
     with_element(t.type, [&](auto element) {
       std::memset(key_of<decltype(element)>(t, s, j, h), 0, t.shape[3] * sizeof(element));

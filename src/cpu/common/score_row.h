@@ -98,9 +98,9 @@ void add_score_terms(const ScoreRow& row, float* x, float* slopes) {
     }
   }
   if (problem.mask) {
-    count_read(end - begin);
     const int64_t column = row.first_key - row.sequence.mask_first_key;  // keys before column 0 are live
     const int64_t from = greater(begin, lesser(end, -column));
+    count_read(end - from);
     with_row_of<S, Boolean>(
         problem.mask, problem.mask.offset(b, h, i, column), from, end, x,
         [](Vec score, Vec allowed) { return S::select(S::equal(allowed, S::set(0)), S::set(-kInfinity), score); });

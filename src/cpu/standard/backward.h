@@ -114,7 +114,7 @@ class Backward {
       std::memcpy(sum, so_far, floats * sizeof(float));
       count_read(count * a.shape[3] * 4);
     }
-    for (int64_t n = group.first_head; n < group.first_head + group.heads; ++n)
+    for (int64_t n = group.first_head; count > 0 && n < group.first_head + group.heads; ++n)
       squares_.add_columns(group.room, squares_.head_at(n), group.keys, squares_.head_at(n).*square, a);
     if (done + group.heads == of_group) {
       store_panels<S>(problem_, gradient, head.s, head.h_kv, group.keys, factor, sum, group.room.keys.staging);

@@ -37,7 +37,7 @@ class Forward {
       const float most = top > sink ? top : sink;
       block.head.max[row.i] = most == -kInfinity ? 0 : most;
     });
-    count_pass(block);
+    count_pass(block, 0, 4);
   }
 
   void exponentials(const RowBlock& block) const {
@@ -46,7 +46,7 @@ class Forward {
       const auto of_sink = static_cast<float>(std::exp(static_cast<double>(sink_of(row.h)) - m));
       block.head.sum[row.i] = cpu::exponentials<S>(row, m, scores_of(block, row)) + of_sink;
     });
-    count_pass(block);
+    count_pass(block, 4, 4);
   }
 
   void normalise(const RowBlock& block) const {
@@ -56,7 +56,7 @@ class Forward {
       scale_row<S>(l == 0 ? 0 : 1 / l, row.count, p);
       if (has_dropout(problem_)) each_kept<S>(row, [p](int64_t j, float z) { p[j] *= z; });
     });
-    count_pass(block);
+    count_pass(block, 4, 0);
   }
 
   void outputs(const RowBlock& block) const {
@@ -78,10 +78,10 @@ class Forward {
     return problem_.sink ? *element_at<float>(problem_.sink, problem_.sink.offset(h, 0, 0)) : -kInfinity;
   }
 
-  // A pass over the square reads and writes it; maxima and sums are 4 bytes a row.
-  static void count_pass(const RowBlock& block) {
-    count_read(block.count * (block.head.keys_used() * 4 + 4));
-    count_written(block.count * (block.head.keys_used() * 4 + 4));
+  // Each pass reads and writes the square, and m or l of its rows.
+  static void count_pass(const RowBlock& block, int64_t row_bytes_read, int64_t row_bytes_written) {
+    count_read(block.count * (block.head.keys_used() * 4 + row_bytes_read));
+    count_written(block.count * (block.head.keys_used() * 4 + row_bytes_written));
   }
 
   const Problem& problem_;

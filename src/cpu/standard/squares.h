@@ -1,6 +1,5 @@
-// The memory of standard attention: for each head at work, squares of rows x keys in the workspace (S and P, dP and
-// dS), and the products that write and read them. Squares are large, so as many heads are at work at once as fit in
-// kBytesAtOnce, at least one; all workers share their rows.
+// The squares of standard attention: rows x keys in the workspace for each head at work (S and P, dP and dS), and the
+// products that write and read them. All workers share the rows of these heads.
 #pragma once
 
 #include "cpu/common/gradient_row.h"
@@ -8,17 +7,15 @@
 
 namespace tilewise::cpu::standard {
 
-inline constexpr int64_t kBytesAtOnce = int64_t{64} << 20;
-
 // A head at work. Column j of a square is key keys.lo + j.
 struct Head {
   Sequence s;
   int64_t h, h_kv;
   KeyRange keys;              // hull of the keys that are live for some row of the heads of h_kv
-  float *scores, *gradients;  // [rows][Squares::row]  S, then P;  dP, then dS
-  float* slopes;              // [rows][Squares::row]  derivative of softcap
-  float *max, *sum;           // [rows]  m, l
-  float* lse;                 // [rows]  backward; -inf: P is 0
+  float *scores, *gradients;  // [rows][StandardMemory::row]  S, then P;  dP, then dS
+  float* slopes;              // [rows][StandardMemory::row]  derivative of softcap
+  float *max, *sum;           // [rows]  m, l of a forward
+  float* lse;                 // [rows]  of a backward; -inf: P is 0
   float *dkeys, *dvalues;     // [keys][D], [keys][Dv] in panels: sums over the group's heads so far
 
   [[gnu::always_inline]] int64_t keys_used() const { return keys.hi - keys.lo; }
@@ -49,36 +46,29 @@ struct GroupKeys {
 template <class Simd>
 class Squares {
   using S = Simd;
-  static_assert(S::kTileCols % S::kTileRows == 0 && S::kTileCols % S::kStripRows == 0, "blocks are whole tiles");
+  static_assert(kWholeTiles % S::kTileCols == 0 && kWholeTiles % S::kTileRows == 0 && kWholeTiles % S::kStripRows == 0);
 
  public:
   Squares(const Problem& problem, const Settings& settings, Carver carver)
-      : problem_(problem), workers_(settings.workers), blocks_(standard_blocks(problem, settings.fast_memory)) {
-    const int64_t rows = round_up(greater(1, problem.max_rows), S::kTileCols);
-    const int64_t keys = round_up(greater(1, problem.max_keys), S::kTileCols);
-    row_ = (ceil_div(keys, kLine) | 1) * kLine;
-    square_ = rows * row_;
-    blocks_ = {lesser(blocks_.rows, rows), lesser(blocks_.keys, keys)};
+      : problem_(problem),
+        workers_(settings.workers),
+        memory_(standard_memory(problem)),
+        blocks_(standard_blocks(problem, settings.fast_memory)) {
+    const int64_t keys = round_up(greater(1, problem.max_keys), kWholeTiles);
+    blocks_ = {lesser(blocks_.rows, memory_.rows), lesser(blocks_.keys, keys)};
+    heads_ = carver.take<char>(memory_.bytes);
     rooms_ = carver;
     for (int64_t worker = 0; worker < workers_; ++worker) carve_room(carver);
-    heads_ = carver;
-    Carver one{nullptr};
-    carve_head(one);
-    head_bytes_ = one.used;
-    const int64_t all = problem.batch * problem.heads, group = problem.heads / problem.heads_kv;
-    const int64_t bytes = lesser(all * head_bytes_, greater(head_bytes_, kBytesAtOnce));
-    at_once_ = bytes / head_bytes_;
-    at_once_ = at_once_ >= group ? round_down(at_once_, group) : 1;
-    workspace_bytes_ = carver.used + bytes;
+    workspace_bytes_ = carver.used;
   }
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  int64_t row() const { return row_; }
+  int64_t row() const { return memory_.row; }
 
   // The next few heads, with room for their squares; false after the last.
   bool next_heads() {
     first_head_ += count_;
-    count_ = lesser(at_once_, problem_.batch * problem_.heads - first_head_);
+    count_ = lesser(memory_.heads, problem_.batch * problem_.heads - first_head_);
     for (int64_t n = 0; n < count_; ++n) begin_head(n);
     return count_ > 0;
   }
@@ -109,7 +99,7 @@ class Squares {
   template <class Call>
   void each_key_block(const Parallel& parallel, const Call& call, void (Call::*step)(const GroupKeys&) const) const {
     const int64_t blocks = greater(1, ceil_div(problem_.max_keys, blocks_.keys));
-    const int64_t heads = lesser(problem_.heads / problem_.heads_kv, at_once_);
+    const int64_t heads = lesser(problem_.heads / problem_.heads_kv, memory_.heads);
     each_unit<S>(parallel, workers_, count_ / heads * blocks, [&](int64_t worker, int64_t unit) {
       const int64_t n = unit / blocks * heads, from = unit % blocks * blocks_.keys;
       const KeyRange hull = head_at(n).keys;
@@ -119,9 +109,7 @@ class Squares {
   }
 
   int64_t heads() const { return count_; }
-  const Head& head_at(int64_t n) const {
-    return *reinterpret_cast<const Head*>(heads_.base + heads_.used + n * head_bytes_);
-  }
+  const Head& head_at(int64_t n) const { return *reinterpret_cast<const Head*>(heads_ + n * memory_.head_bytes); }
 
   // square[rows of the block][keys] = A B^T, block by block of keys: S = Q K^T, dP = dO V^T.
   void fill(const RowBlock& block, const Tensor& a, const Tensor& b, float* square) const {
@@ -131,7 +119,7 @@ class Squares {
       const int64_t keys = lesser(blocks_.keys, head.keys.hi - key);
       load_keys<S>(b, head.s, head.h_kv, key, keys, {room.keys.panels, nullptr, 0, room.keys.staging});
       multiply_transposed<S>(room.rows, room.keys.panels, b.shape[3], count, keys,
-                             square + first * row_ + key - head.keys.lo, row_);
+                             square + first * row() + key - head.keys.lo, row());
       count_written(count * keys * 4);
     }
   }
@@ -143,7 +131,7 @@ class Squares {
     for (int64_t key = head.keys.lo; key < head.keys.hi; key += blocks_.keys) {
       const int64_t keys = lesser(blocks_.keys, head.keys.hi - key);
       load_keys<S>(b, head.s, head.h_kv, key, keys, {nullptr, room.keys.strips, room.keys.stride, room.keys.staging});
-      add_product<S>(square + first * row_ + key - head.keys.lo, row_, room.keys.strips, room.keys.stride, b.shape[3],
+      add_product<S>(square + first * row() + key - head.keys.lo, row(), room.keys.strips, room.keys.stride, b.shape[3],
                      count, keys, room.sum);
       count_read(count * keys * 4);
     }
@@ -158,15 +146,13 @@ class Squares {
       load_rows<S>(a, head.s, head.h, first, count, room.rows);
       for (int64_t i = 0; i < count; ++i)
         if (head.lse[first + i] == -kInfinity) zero<S>(room.rows + i * a_row, a_row);
-      add_transposed<S>(square + first * row_ + keys.lo - head.keys.lo, row_, room.rows, a.shape[3], count,
+      add_transposed<S>(square + first * row() + keys.lo - head.keys.lo, row(), room.rows, a.shape[3], count,
                         keys.hi - keys.lo, room.sum);
       count_read(count * (keys.hi - keys.lo) * 4);
     }
   }
 
  private:
-  static constexpr int64_t kLine = 16;  // floats of a cache line; an odd number of lines a row uses all cache sets
-
   Room room(int64_t worker) const {
     Carver carver = rooms_;
     Room room = carve_room(carver);
@@ -189,29 +175,25 @@ class Squares {
     return room;
   }
 
-  Head carve_head(Carver& carver) const {
+  void begin_head(int64_t n) {
+    static_assert(sizeof(Head) <= kHeadBytes);
     const bool backward = problem_.pass == Pass::backward;
-    const int64_t panels = ceil_div(greater(1, problem_.max_keys), S::kTileCols);
-    carver.take<Head>(1);
-    Head head{};
-    head.scores = carver.take<float>(square_);
-    head.gradients = carver.take<float>(backward ? square_ : 0);
-    head.slopes = carver.take<float>(backward && has_softcap(problem_) ? square_ : 0);
-    head.max = carver.take<float>(backward ? 0 : problem_.max_rows);
-    head.sum = carver.take<float>(backward ? 0 : problem_.max_rows);
-    head.lse = carver.take<float>(backward ? problem_.max_rows : 0);
-    head.dkeys = carver.take<float>(problem_.dk ? panels * panel_floats<S>(problem_.head_dim) : 0);
-    head.dvalues = carver.take<float>(problem_.dv ? panels * panel_floats<S>(problem_.value_dim) : 0);
-    return head;
+    Carver carver{heads_, n * memory_.head_bytes + kHeadBytes};
+    Head& head = *reinterpret_cast<Head*>(heads_ + n * memory_.head_bytes);
+    const int64_t square = memory_.rows * memory_.row;
+    head.scores = carver.take<float>(square);
+    head.gradients = carver.take<float>(backward ? square : 0);
+    head.slopes = carver.take<float>(backward && has_softcap(problem_) ? square : 0);
+    head.max = head.lse = carver.take<float>(memory_.rows);
+    head.sum = carver.take<float>(memory_.rows);
+    head.dkeys = carver.take<float>(memory_.dk_sums);
+    head.dvalues = carver.take<float>(memory_.dv_sums);
+    find_keys(n, head);
   }
 
-  void begin_head(int64_t n) {
-    Carver carver{heads_.base, heads_.used + n * head_bytes_};
-    Head& head = *reinterpret_cast<Head*>(carver.base + carver.used);
+  void find_keys(int64_t n, Head& head) const {
     const int64_t group = problem_.heads / problem_.heads_kv;
     const bool by_head = problem_.key_begin || problem_.key_end;
-    const Head places = carve_head(carver);
-    head = places;
     head.s = sequence_of(problem_, (first_head_ + n) / problem_.heads);
     head.h = (first_head_ + n) % problem_.heads, head.h_kv = head.h / group;
     RowsRange all;
@@ -222,10 +204,11 @@ class Squares {
 
   const Problem& problem_;
   const int64_t workers_;
+  const StandardMemory memory_;
   Blocks blocks_;
-  int64_t row_, square_;  // floats
-  Carver rooms_{nullptr}, heads_{nullptr};
-  int64_t head_bytes_, at_once_, workspace_bytes_;
+  char* heads_;  // [memory_.heads][memory_.head_bytes]
+  Carver rooms_{nullptr};
+  int64_t workspace_bytes_;
   int64_t first_head_ = 0, count_ = 0;  // at work
 };
 

@@ -1,0 +1,62 @@
+// Which rows and keys of a problem meet, for the traffic model. Works before the data of lengths and masks is there.
+#pragma once
+
+#include "core/mask.h"
+#include "traffic/traffic.h"
+
+namespace tilewise {
+
+// A copy of the problem without the lengths and intervals whose data is missing. Packed sequences whose offsets are
+// missing count as equally long.
+class LiveProblem {
+ public:
+  explicit LiveProblem(const Problem& given);
+
+  const Problem& operator*() const { return problem_; }
+  const Problem* operator->() const { return &problem_; }
+  int64_t group() const { return problem_.heads / problem_.heads_kv; }
+
+  Sequence sequence(int64_t b) const;
+
+  // visit(sequence, first head of a group, times): for each kv head of each sequence, those that are alike counted
+  // once.
+  template <class Visit>
+  void each_group(Visit visit) const {
+    for (int64_t b = 0; b < problem_.batch; ++b) {
+      const Sequence s = sequence(b);
+      const bool by_head = problem_.key_begin || problem_.key_end;
+      for (int64_t h = 0; h < (by_head ? problem_.heads_kv : 1); ++h)
+        visit(s, h * group(), by_head ? 1 : problem_.heads_kv);
+    }
+  }
+
+  // Hull of the live keys of `count` rows from `first` of `heads` heads from h, rows of the same token side by side.
+  KeyRange hull(const Sequence& s, int64_t h, int64_t heads, int64_t first, int64_t count) const;
+  KeyRange hull(const Sequence& s, int64_t h, int64_t heads) const { return hull(s, h, heads, 0, s.rows * heads); }
+
+  int64_t pairs(const Sequence& s, int64_t h, int64_t heads) const;  // live ones
+
+  // Bytes of bias and mask that these heads read: once a live pair.
+  int64_t term_bytes(const Sequence& s, int64_t h, int64_t heads) const;
+
+  // Sum over blocks of `rows` rows of a head: its rows times the blocks of `keys` keys, from hull.lo on, that some row
+  // uses. What an inner loop over blocks of rows moves if it leaves out dead blocks.
+  int64_t row_visits(const Sequence& s, int64_t h, KeyRange hull, int64_t rows, int64_t keys) const;
+
+ private:
+  KeyRange live(const Sequence& s, int64_t h, int64_t i) const { return live_keys(problem_, s, h, i); }
+
+  Problem problem_;
+};
+
+// total += times * part, bytes only.
+void add(const Traffic& part, int64_t times, Traffic& total);
+
+// The model of each algorithm; M in fp32 elements.
+Traffic standard_traffic(const LiveProblem& live, int64_t fast_memory);
+Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory);
+// query_rows: rows of a grouped query block that stay while keys pass; chunk_keys: keys whose dK and dV stay while
+// queries pass.
+Traffic v2_traffic(const LiveProblem& live, int64_t query_rows, int64_t chunk_keys);
+
+}  // namespace tilewise
