@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -27,6 +31,13 @@ void read_model(Cpu& cpu) {
   cpu.model[length] = 0;
 }
 
+#if defined(__x86_64__)
+bool has_f16c() {  // Clang's __builtin_cpu_supports does not know it
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 Cpu read_cpu() {
   Cpu cpu;
   std::strcpy(cpu.model, "unknown");
@@ -36,7 +47,7 @@ Cpu read_cpu() {
   cpu.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  cpu.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   cpu.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #endif

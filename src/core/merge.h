@@ -13,7 +13,7 @@ struct Merge {
   Tensor lse_parts, lse;                                        // (slot, head, row); lse may be absent
 };
 
-Status make_merge(const tw_merge& given, Merge& result);
+Status make_merge(const tw_merge& given, Merge& merge);
 
 namespace cpu {
 

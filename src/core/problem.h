@@ -129,7 +129,7 @@ int64_t key_position(const Problem& problem, const Sequence& sequence, int64_t j
 
 // Arguments -> Problem: every rule that shapes and values must keep, and every message. `grad` null: forward.
 // At planning (with_data false) data pointers are not looked at.
-Status make_problem(const tw_attention& problem, const tw_attention_grad* grad, bool with_data, Problem& result);
+Status make_problem(const tw_attention& given, const tw_attention_grad* grad, bool with_data, Problem& problem);
 
 // What only the numbers in lengths, offsets and index tables can break. CPU: before each launch.
 Status check_lengths(const Problem& problem);

@@ -9,7 +9,7 @@ constexpr uint32_t kFlags = TW_CAUSAL | TW_TOP_LEFT | TW_WINDOW_LEFT | TW_WINDOW
                             TW_MASK_TAIL | TW_V_IN_K | TW_SCALE_PER_SEQUENCE | TW_DETERMINISTIC | TW_BATCH_INVARIANT;
 constexpr uint32_t kGradFlags = TW_GRAD_ACCUMULATE;
 
-bool given(const tw_tensor& tensor) { return tensor.dtype != TW_NONE; }
+bool is_given(const tw_tensor& tensor) { return tensor.dtype != TW_NONE; }
 
 long long ll(int64_t number) { return number; }
 
@@ -30,15 +30,15 @@ void check_settings(const tw_attention& a, Rules& rules) {
 void check_lengths_and_tables(const tw_attention& a, Rules& rules) {
   rules.require(a.max_seqlen_q >= 0, "max_seqlen_q is %lld: must not be negative", ll(a.max_seqlen_q));
   rules.require(a.max_seqlen_k >= 0, "max_seqlen_k is %lld: must not be negative", ll(a.max_seqlen_k));
-  rules.serve(!given(a.block_table), "block_table is given: no kernel of this build reads paged keys");
-  rules.require(!(given(a.batch_index_k) && given(a.cu_seqlens_k)),
+  rules.serve(!is_given(a.block_table), "block_table is given: no kernel of this build reads paged keys");
+  rules.require(!(is_given(a.batch_index_k) && is_given(a.cu_seqlens_k)),
                 "batch_index_k is given with cu_seqlens_k: it needs a dense k");
 }
 
 void check_quantisation(const tw_attention& a, Rules& rules) {
-  rules.serve(!given(a.q_scale), "q_scale is given: no kernel of this build reads scaled types");
-  rules.serve(!given(a.k_scale), "k_scale is given: no kernel of this build reads scaled types");
-  rules.serve(!given(a.v_scale), "v_scale is given: no kernel of this build reads scaled types");
+  rules.serve(!is_given(a.q_scale), "q_scale is given: no kernel of this build reads scaled types");
+  rules.serve(!is_given(a.k_scale), "k_scale is given: no kernel of this build reads scaled types");
+  rules.serve(!is_given(a.v_scale), "v_scale is given: no kernel of this build reads scaled types");
   rules.serve(!(a.flags & TW_SCALE_PER_SEQUENCE), "TW_SCALE_PER_SEQUENCE: no kernel of this build reads scaled types");
   rules.serve(!(a.flags & TW_V_IN_K), "TW_V_IN_K: no kernel of this build reads v from k");
 }
@@ -53,7 +53,7 @@ void check_scores(const tw_attention& a, Rules& rules) {
                 static_cast<double>(a.softcap));
   rules.require(a.dropout_p >= 0 && a.dropout_p < 1, "dropout_p is %g: must be at least 0 and less than 1",
                 static_cast<double>(a.dropout_p));
-  rules.require(!given(a.dropout_state) || a.dropout_seed == 0,
+  rules.require(!is_given(a.dropout_state) || a.dropout_seed == 0,
                 "dropout_seed is %llu but dropout_state holds the seed: give one of them",
                 static_cast<unsigned long long>(a.dropout_seed));
 }
@@ -69,19 +69,19 @@ void check_masks(const tw_attention& a, Rules& rules) {
                 "window_right is %lld: must not be negative; leave TW_WINDOW_RIGHT off for no bound",
                 ll(a.window_right));
   rules.require(a.attention_chunk >= 0, "attention_chunk is %lld: must not be negative", ll(a.attention_chunk));
-  rules.require(!(a.flags & TW_MASK_TAIL) || given(a.mask), "TW_MASK_TAIL is set but mask is absent");
-  rules.require(!given(a.k_positions) || given(a.q_positions), "k_positions is given but q_positions is absent");
+  rules.require(!(a.flags & TW_MASK_TAIL) || is_given(a.mask), "TW_MASK_TAIL is set but mask is absent");
+  rules.require(!is_given(a.k_positions) || is_given(a.q_positions), "k_positions is given but q_positions is absent");
 }
 
 void check_partials(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
-  rules.require(given(a.prior_out) == given(a.prior_lse), "%s is given but %s is absent: both or neither",
-                given(a.prior_out) ? "prior_out" : "prior_lse", given(a.prior_out) ? "prior_lse" : "prior_out");
+  rules.require(is_given(a.prior_out) == is_given(a.prior_lse), "%s is given but %s is absent: both or neither",
+                is_given(a.prior_out) ? "prior_out" : "prior_lse", is_given(a.prior_out) ? "prior_lse" : "prior_out");
   if (!grad) return;
-  rules.require(!given(a.prior_out), "prior_out is given in a backward: it is for forward only");
-  rules.require(!given(grad->dbias) || given(a.bias), "dbias is given but bias is absent");
-  rules.require(!given(grad->dsink) || given(a.sink), "dsink is given but sink is absent");
+  rules.require(!is_given(a.prior_out), "prior_out is given in a backward: it is for forward only");
+  rules.require(!is_given(grad->dbias) || is_given(a.bias), "dbias is given but bias is absent");
+  rules.require(!is_given(grad->dsink) || is_given(a.sink), "dsink is given but sink is absent");
   rules.serve(
-      !given(a.batch_index_k),
+      !is_given(a.batch_index_k),
       "batch_index_k is given in a backward: no kernel adds up the gradients of a row of k that sequences share");
 }
 
@@ -96,14 +96,14 @@ void check_device(int32_t device_type, int32_t device_index, int32_t threads, Ru
   rules.require(threads >= 0, "threads is %d: must not be negative", threads);
 }
 
-void check_values(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
-  check_flags(a, grad, rules);
-  check_settings(a, rules);
-  check_lengths_and_tables(a, rules);
-  check_quantisation(a, rules);
-  check_scores(a, rules);
-  check_masks(a, rules);
-  check_partials(a, grad, rules);
+void check_values(const tw_attention& given, const tw_attention_grad* grad, Rules& rules) {
+  check_flags(given, grad, rules);
+  check_settings(given, rules);
+  check_lengths_and_tables(given, rules);
+  check_quantisation(given, rules);
+  check_scores(given, rules);
+  check_masks(given, rules);
+  check_partials(given, grad, rules);
 }
 
 }  // namespace tilewise
