@@ -39,7 +39,6 @@ class BackwardWorker {
   BackwardWorker(const Problem& problem, const BackwardShared& shared, int64_t most_keys, Carver& carve)
       : problem_(problem),
         shared_(shared),
-        tiles_(backward_tiles<S>(problem)),
         group_(problem.heads / problem.heads_kv),
         wants_dscores_(problem.dq || problem.dk),
         query_strips_(strips_of<S>(problem.head_dim)),
@@ -47,7 +46,7 @@ class BackwardWorker {
         queries_(problem, wants_dscores_, carve),
         keys_(problem, most_keys, carve),
         pairs_(problem, queries_, keys_, ScoreGradient::product, carve) {
-    dquery_t_ = carve.take<float>(tiles_.query_rows / kCols * queries_.query_panel);
+    dquery_t_ = carve.take<float>(kBlockRows<S> / kCols * queries_.query_panel);
     dkey_ = carve.take<float>((most_keys + kStripRows) * query_strips_);
     dvalue_ = carve.take<float>((most_keys + kStripRows) * value_strips_);
     rows_ = carve.take<float>(kCols * greater(queries_.query_row, queries_.value_row));
@@ -56,7 +55,7 @@ class BackwardWorker {
   // One unit: a chunk of the keys of kv head h.
   void run(const Sequence& sequence, int64_t h, int64_t chunk) {
     start(sequence, h, chunk);
-    const int64_t rows = sequence.rows * group_, step = tiles_.query_rows;
+    const int64_t rows = sequence.rows * group_, step = kBlockRows<S>;
     for (int64_t block = ceil_div(rows, step) - 1; block >= 0; --block) {
       const KeyRange any = queries_.find_live_keys(block * step, lesser(step, rows - block * step));
       const KeyRange live{greater(any.lo, chunk_.lo), lesser(any.hi, chunk_.hi)};
@@ -84,12 +83,13 @@ class BackwardWorker {
     queries_.load();
     keys_.load(live);
     if (problem_.dq) zero<S>(dquery_t_, queries_.panels * queries_.query_panel);
-    for (int64_t key = live.lo; key < live.hi; key += tiles_.keys) {
-      pairs_.set_keys(key, lesser(tiles_.keys, live.hi - key));
+    for (int64_t key = live.lo; key < live.hi; key += kBlockKeys) {
+      pairs_.set_keys(key, lesser(kBlockKeys, live.hi - key));
       for (int64_t panel = 0; panel < queries_.panels; ++panel) {
         pairs_.compute(panel, wants_dscores_);
         if (problem_.dq) add_dquery(panel);
       }
+      find_strip_rows();
       if (problem_.dv) add_strips(dvalue_, value_strips_, pairs_.probs_t, queries_.doutput_rows, queries_.value_row);
       if (problem_.dk) add_strips(dkey_, query_strips_, pairs_.dscores_t, queries_.query_rows, queries_.query_row);
     }
@@ -107,24 +107,31 @@ class BackwardWorker {
                  pairs_.pair_row, keys.hi - keys.lo);
   }
 
-  // sum[key][dims] += pairs^T[key][queries] rows[queries][dims], strip by strip: a strip of rows stays in L1. Panels
-  // that are dead for a tile's keys are left out at both ends.
-  void add_strips(float* sum, int64_t dims, const float* pairs_t, const float* rows, int64_t row) {
-    float* block = sum + (pairs_.first_key - chunk_.lo) * dims;
-    const int64_t pair_row = pairs_.pair_row;
-    for (int64_t d = 0; d < dims; d += kStrip)
-      for (int64_t key = 0; key < pairs_.count; key += kStripRows) {
-        int64_t from = 0, to = queries_.panels;
-        while (from < to && dead(from, key)) ++from;
-        while (from < to && dead(to - 1, key)) --to;
-        if (from < to)
-          S::strip_product(block + key * dims + d, dims, pairs_t + key * pair_row + from * kCols, pair_row,
-                           rows + from * kCols * row + d, row, (to - from) * kCols);
-      }
+  // The rows that any key of a strip is live for, in fours; pairs with all others are zeros.
+  void find_strip_rows() {
+    for (int64_t strip = 0; strip * kStripRows < pairs_.count; ++strip) {
+      const int64_t key = pairs_.first_key + strip * kStripRows, end = key + kStripRows;
+      const auto dead_panel = [&](int64_t r) { return queries_.panel_live[r / kCols].dead(key, end); };
+      const auto dead_row = [&](int64_t r) { return queries_.live[r].hi <= key || queries_.live[r].lo >= end; };
+      int64_t from = 0, to = queries_.panels * kCols;
+      while (from < to && dead_panel(from)) from += kCols;
+      while (from < to && dead_panel(to - 1)) to -= kCols;
+      while (from < to && dead_row(from)) ++from;
+      while (from < to && dead_row(to - 1)) --to;
+      strip_rows_[strip] = {round_down(from, 4), round_up(to, 4)};
+    }
   }
 
-  bool dead(int64_t panel, int64_t key) const {
-    return pairs_.panel_keys[panel].hi <= key || pairs_.panel_keys[panel].lo >= key + kStripRows;
+  // sum[key][dims] += pairs^T[key][queries] rows[queries][dims], strip by strip of dims: that of the rows stays in L1.
+  void add_strips(float* sum, int64_t dims, const float* pairs_t, const float* rows, int64_t row) {
+    float* block = sum + (pairs_.first_key - chunk_.lo) * dims;
+    for (int64_t d = 0; d < dims; d += kStrip)
+      for (int64_t key = 0; key < pairs_.count; key += kStripRows) {
+        const auto [from, to] = strip_rows_[key / kStripRows];
+        if (from < to)
+          S::strip_product(block + key * dims + d, dims, pairs_t + key * pairs_.pair_row + from, pairs_.pair_row,
+                           rows + from * row + d, row, to - from);
+      }
   }
 
   // ---- dQ: the parts of all chunks that a query block meets, summed in ascending order.
@@ -143,7 +150,7 @@ class BackwardWorker {
 
   // A sequence has at most one block more than its share of the rows of all.
   Ticket& ticket(int64_t block) const {
-    const int64_t first = row_in_call(0) * group_ / tiles_.query_rows + sequence_.index;
+    const int64_t first = row_in_call(0) * group_ / kBlockRows<S> + sequence_.index;
     return shared_.tickets[h_ * shared_.blocks + first + block];
   }
 
@@ -218,7 +225,6 @@ class BackwardWorker {
 
   const Problem& problem_;
   const BackwardShared& shared_;
-  const BackwardTiles tiles_;
   const int64_t group_;  // query heads of a kv head
   const bool wants_dscores_;
   const int64_t query_strips_, value_strips_;  // head_dim, value_dim in whole strips: rows of dK, dV
@@ -229,6 +235,8 @@ class BackwardWorker {
   float* dquery_t_;        // [panels][head_dim][kCols]
   float *dkey_, *dvalue_;  // [chunk_keys][query_strips_], [chunk_keys][value_strips_]
   float* rows_;            // [kCols][query_row] on the way to memory
+
+  KeyRange strip_rows_[kBlockKeys / kStripRows];
 
   Sequence sequence_;  // this unit
   int64_t h_;          //

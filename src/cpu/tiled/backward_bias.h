@@ -13,8 +13,8 @@ struct BiasBlocks {
 
   template <class Simd>
   static BiasBlocks of(const Problem& problem, int64_t most_keys) {
-    const int64_t rows = backward_tiles<Simd>(problem).query_rows, *shape = problem.dbias.shape;
-    return {rows, most_keys, ceil_div(shape[2], rows), ceil_div(shape[3], most_keys)};
+    const int64_t* shape = problem.dbias.shape;
+    return {kBlockRows<Simd>, most_keys, ceil_div(shape[2], kBlockRows<Simd>), ceil_div(shape[3], most_keys)};
   }
   [[gnu::always_inline]] int64_t units(const Problem& problem) const {
     return problem.dbias.shape[0] * problem.dbias.shape[1] * row_blocks * key_blocks;
@@ -30,7 +30,6 @@ class BiasWorker {
   BiasWorker(const Problem& problem, int64_t most_keys, Carver& carve)
       : problem_(problem),
         blocks_(BiasBlocks::of<S>(problem, most_keys)),
-        block_keys_(backward_tiles<S>(problem).keys),
         queries_(problem, true, carve),
         keys_(problem, most_keys, carve),
         pairs_(problem, queries_, keys_, ScoreGradient::final, carve) {
@@ -78,8 +77,8 @@ class BiasWorker {
     if (live.empty()) return;
     queries_.load();
     keys_.load(live);
-    for (int64_t key = live.lo; key < live.hi; key += block_keys_) {
-      pairs_.set_keys(key, lesser(block_keys_, live.hi - key));
+    for (int64_t key = live.lo; key < live.hi; key += kBlockKeys) {
+      pairs_.set_keys(key, lesser(kBlockKeys, live.hi - key));
       for (int64_t panel = 0; panel < queries_.panels; ++panel) pairs_.compute(panel, true);
       for (int64_t j = 0; j < pairs_.count; ++j) {
         float* sums = sums_t_ + (key - keys_.keys.lo + j) * pairs_.pair_row;
@@ -122,7 +121,6 @@ class BiasWorker {
 
   const Problem& problem_;
   const BiasBlocks blocks_;
-  const int64_t block_keys_;
   QueryBlock<S> queries_;
   KeyChunk<S> keys_;
   PairBlock<S> pairs_;

@@ -12,8 +12,9 @@ namespace tilewise::cpu {
 
 inline constexpr int64_t kMostDims = 512;
 
-// A chunk so long that loading a query block for it costs little; shorter ones where there would be too few units.
-inline constexpr int64_t kMostChunkKeys = 768, kLeastChunkKeys = 384, kEnoughUnits = 8, kChunkStep = 24;
+// Keys of a unit: so many that loading a query block for them costs little (3 % for 336), fewer where there would be
+// too few units to share out.
+inline constexpr int64_t kMostChunkKeys = 1056, kLeastChunkKeys = 336, kEnoughUnits = 8, kChunkStep = 16;
 
 template <class Simd>
 class BackwardCall {
@@ -22,11 +23,10 @@ class BackwardCall {
   BackwardCall(const Problem& problem, char* workspace) : problem_(problem), workspace_(workspace) {
     Carver carve{workspace};
     const int64_t group = problem.heads / problem.heads_kv;
-    const BackwardTiles tiles = backward_tiles<Simd>(problem);
-    shared_.blocks = problem.total_rows * group / tiles.query_rows + problem.batch;
+    shared_.blocks = problem.total_rows * group / kBlockRows<Simd> + problem.batch;
     if (problem.dq) {
       shared_.tickets = carve.take<Ticket>(problem.heads_kv * shared_.blocks);
-      const bool sums_apart = problem.dq.type != Type::f32 && problem.max_keys > kLeastChunkKeys;
+      const bool sums_apart = problem.dq.type != Type::f32 && problem.max_keys >= 2 * kLeastChunkKeys;
       shared_.dquery_sum = carve.take<float>(sums_apart ? problem.total_rows * problem.heads * problem.head_dim : 0);
     }
     shared_bytes_ = carve.used;
@@ -34,8 +34,7 @@ class BackwardCall {
 
   Sizing size(const Settings& settings) const {
     Sizing sizing;
-    const BackwardTiles tiles = backward_tiles<Simd>(problem_);
-    sizing.query_rows = tiles.query_rows, sizing.keys = tiles.keys;
+    sizing.query_rows = kBlockRows<Simd>, sizing.keys = kBlockKeys;
     sizing.chunk_keys = chunk_keys(problem_.max_keys);
     sizing.workspace_bytes = static_cast<uint64_t>(shared_bytes_ + settings.workers * worker_bytes());
     return sizing;
@@ -56,10 +55,9 @@ class BackwardCall {
   // Of the size of the problem alone.
   int64_t chunk_keys(int64_t longest) const {
     const int64_t sequences = greater(1, problem_.batch * problem_.heads_kv);
-    const int64_t wanted = ceil_div(kEnoughUnits, sequences);
-    const int64_t chunks =
-        greater(ceil_div(longest, kMostChunkKeys), lesser(wanted, ceil_div(longest, kLeastChunkKeys)));
-    return chunks <= 1 ? kMostChunkKeys : round_up(ceil_div(longest, chunks), kChunkStep);
+    const int64_t wanted = lesser(ceil_div(kEnoughUnits, sequences), longest / kLeastChunkKeys);
+    const int64_t chunks = greater(greater(1, wanted), ceil_div(longest, kMostChunkKeys));
+    return greater(kChunkStep, round_up(ceil_div(longest, chunks), kChunkStep));
   }
 
   int64_t most_keys() const { return lesser(kMostChunkKeys, round_up(problem_.max_keys, kChunkStep)); }

@@ -25,29 +25,28 @@ class PairBlock {
   static constexpr float kZeros[kCols] = {};
 
  public:
+  static constexpr int64_t pair_row = kBlockRows<S> + kLanes;  // not a power of two
+
   float *probs_t, *dscores_t;  // [keys][pair_row]
   KeyRange* panel_keys;        // [panels] of this block, in whole tiles; pairs of a panel outside it are zeros
-  const int64_t pair_row;
-  int64_t first_key, count;  // this block
+  int64_t first_key, count;    // this block
 
   PairBlock(const Problem& problem, const QueryBlock<S>& queries, const KeyChunk<S>& keys, ScoreGradient gradient,
             Carver& carve)
-      : pair_row(backward_tiles<S>(problem).query_rows + kLanes),
-        problem_(problem),
+      : problem_(problem),
         queries_(queries),
         keys_(keys),
         gradient_(gradient),
         has_terms_(has_score_terms(problem)),
         terms_(problem, 1),
         softcap_(problem, 1) {
-    const BackwardTiles tiles = backward_tiles<S>(problem);
-    probs_t = carve.take<float>(tiles.keys * pair_row);
-    dscores_t = carve.take<float>(tiles.keys * pair_row);
+    probs_t = carve.take<float>(kBlockKeys * pair_row);
+    dscores_t = carve.take<float>(kBlockKeys * pair_row);
     products_ = carve.take<float>(2 * kRows * kCols);
     limits_ = carve.take<PanelLimits<S>>(1);
-    panel_keys = carve.take<KeyRange>(tiles.query_rows / kCols);
-    if (has_added(problem)) added_t_ = carve.take<float>((tiles.keys + kRows) * kCols);
-    if (has_dropout(problem)) kept_t_ = carve.take<float>((tiles.keys + kRows) * kCols);
+    panel_keys = carve.take<KeyRange>(kBlockRows<S> / kCols);
+    if (has_added(problem)) added_t_ = carve.take<float>(kBlockKeys * kCols);
+    if (has_dropout(problem)) kept_t_ = carve.take<float>(kBlockKeys * kCols);
   }
 
   // Keys [first, first + keys) of the chunk, all of which it has read.

@@ -6,16 +6,11 @@
 
 namespace tilewise::cpu {
 
-struct BackwardTiles {
-  int64_t query_rows;  // of a block, in whole panels; five copies of Q and dO, P and dS of a block share L2
-  int64_t keys;        // of a block, a multiple of kTileRows and kStripRows
-};
-
+// Rows and keys of a block. Five copies of Q and dO and two of P and dS share L2; larger or smaller blocks are slower
+// at every head dim. Whole panels; keys are a multiple of kTileRows and kStripRows.
 template <class Simd>
-BackwardTiles backward_tiles(const Problem& problem) {
-  const bool wide = greater(problem.head_dim, problem.value_dim) > 128;
-  return {round_up(wide ? 192 : 96, Simd::kTileCols), wide ? 48 : 96};
-}
+inline constexpr int64_t kBlockRows = 96 / Simd::kTileCols* Simd::kTileCols;
+inline constexpr int64_t kBlockKeys = 96;
 
 // Floats of a scratch row: whole strips, and half a strip more so that rows fall on all cache sets.
 template <class Simd>
@@ -36,7 +31,14 @@ void read_row_of(const Tensor& t, int64_t offset, int64_t count, float* to) {
   with_element(t.type, [&](auto element) { prefetch_row(element_at<decltype(element)>(t, offset), count); });
 }
 
-// a . b over whole vectors; the lanes are summed in double.
+// How many rows of one tensor to read before those of the next. Where rows lie on pages of their own (BSHD), the same
+// rows of three tensors compete for the same sets of L1; where they follow each other, turns are best short.
+[[gnu::always_inline]] static inline int64_t rows_in_turn(const Tensor& t) {
+  constexpr int64_t kFarApart = 2048;  // bytes
+  return t.stride[1] * (t.type == Type::f32 ? 4 : 2) < kFarApart ? 1 : 4;
+}
+
+// a . b, both zeros up to whole vectors; lanes are summed in pairs.
 template <class Simd>
 float dot(const float* a, const float* b, int64_t count) {
   constexpr int kLanes = Simd::kLanes;
@@ -45,11 +47,11 @@ float dot(const float* a, const float* b, int64_t count) {
     auto& even_or_odd = sum[i / kLanes % 2];
     even_or_odd = Simd::fma(Simd::load(a + i), Simd::load(b + i), even_or_odd);
   }
-  float lanes[2 * kLanes];
-  Simd::store(lanes, sum[0]), Simd::store(lanes + kLanes, sum[1]);
-  double total = 0;
-  for (float lane : lanes) total += lane;
-  return static_cast<float>(total);
+  float lanes[kLanes];
+  Simd::store(lanes, Simd::add(sum[0], sum[1]));
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
 }
 
 // A block of the rows of one sequence and some neighbouring heads, packed token by token: row = token * heads + head.
@@ -76,7 +78,7 @@ class QueryBlock {
         value_panel(round_up(problem.value_dim, kLanes) * kCols),
         problem_(problem),
         wants_dscores_(wants_dscores) {
-    const int64_t rows = backward_tiles<Simd>(problem).query_rows;
+    constexpr int64_t rows = kBlockRows<Simd>;
     query_rows = carve.take<float>(rows * query_row);
     doutput_rows = carve.take<float>(rows * value_row);
     query_t = carve.take<float>(rows / kCols * query_panel);
@@ -105,6 +107,7 @@ class QueryBlock {
     for (int64_t panel = 0; panel < panels; ++panel) {
       RowsRange& common = panel_live[panel] = {};
       for (int64_t r = panel * kCols; r < (panel + 1) * kCols; ++r) {
+        minus_lse[r] = r < count ? -at_row(problem_.lse, r) : 0;
         live[r] = r < count ? live_keys_of(r) : live[count - 1];
         common.add(live[r]);
       }
@@ -114,47 +117,57 @@ class QueryBlock {
   }
 
   void load() {
-    for (int64_t r = 0; r < panels * kCols; ++r) {
-      if (r < count && !live[r].empty()) {
-        load_row(r);
-      } else {
-        zero<Simd>(query_rows + r * query_row, query_row);
-        zero<Simd>(doutput_rows + r * value_row, value_row);
-        minus_lse[r] = shift[r] = 0;
-      }
+    const int64_t step = rows_in_turn(problem_.q);
+    for (int64_t r = 0; r < panels * kCols; r += step) {
+      load_rows(problem_.q, r, r + step, query_rows, query_row);
+      load_rows(problem_.dout, r, r + step, doutput_rows, value_row);
+      if (wants_dscores_) load_shifts(r, r + step);
     }
-    for (int64_t panel = 0; panel < panels; ++panel) {
-      const int64_t r = panel * kCols;
-      rows_to_panel<Simd>(query_rows + r * query_row, query_row, problem_.head_dim, query_t + panel * query_panel);
+    for (int64_t r = 0; r < panels * kCols; r += kCols) {
+      rows_to_panel<Simd>(query_rows + r * query_row, query_row, problem_.head_dim, query_t + r / kCols * query_panel);
       if (!wants_dscores_) continue;
-      rows_to_panel<Simd>(doutput_rows + r * value_row, value_row, problem_.value_dim, doutput_t + panel * value_panel);
+      rows_to_panel<Simd>(doutput_rows + r * value_row, value_row, problem_.value_dim,
+                          doutput_t + r / kCols * value_panel);
     }
-  }
-
- private:
-  KeyRange live_keys_of(int64_t r) {
-    minus_lse[r] = -at_row(problem_.lse, r);
-    return minus_lse[r] == kInfinity ? KeyRange{} : live_keys(problem_, sequence_, head(r), token(r));
-  }
-
-  void load_row(int64_t r) {
-    if (r + kPrefetchRows < count) prefetch(r + kPrefetchRows);
-    float* doutput = doutput_rows + r * value_row;
-    read_row_of<Simd>(problem_.q, offset(problem_.q, r), problem_.head_dim, query_rows + r * query_row);
-    read_row_of<Simd>(problem_.dout, offset(problem_.dout, r), problem_.value_dim, doutput);
-    if (!wants_dscores_) return;
-    read_row_of<Simd>(problem_.out, offset(problem_.out, r), problem_.value_dim, output_row_);
-    const float delta = dot<Simd>(doutput, output_row_, problem_.value_dim);
-    shift[r] = problem_.dlse ? at_row(problem_.dlse, r) - delta : -delta;
-  }
-
-  void prefetch(int64_t r) const {
-    prefetch_row_of(problem_.q, offset(problem_.q, r), problem_.head_dim);
-    prefetch_row_of(problem_.dout, offset(problem_.dout, r), problem_.value_dim);
-    prefetch_row_of(problem_.out, offset(problem_.out, r), problem_.value_dim);
   }
 
   int64_t offset(const Tensor& t, int64_t r) const { return row_offset(t, sequence_, token(r), head(r)); }
+
+ private:
+  KeyRange live_keys_of(int64_t r) const {
+    const bool empty = minus_lse[r] == kInfinity;
+    return empty ? KeyRange{} : live_keys(problem_, sequence_, head(r), token(r));
+  }
+
+  bool uses(int64_t r) const { return r < count && !live[r].empty(); }
+
+  void load_rows(const Tensor& t, int64_t begin, int64_t end, float* rows, int64_t row) const {
+    for (int64_t r = begin; r < end; ++r) {
+      prefetch(t, r + kPrefetchRows);
+      if (uses(r)) {
+        read_row_of<Simd>(t, offset(t, r), t.shape[3], rows + r * row);
+      } else {
+        zero<Simd>(rows + r * row, row);
+      }
+    }
+  }
+
+  void load_shifts(int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      prefetch(problem_.out, r + kPrefetchRows);
+      if (uses(r)) {
+        read_row_of<Simd>(problem_.out, offset(problem_.out, r), problem_.value_dim, output_row_);
+        shift[r] = -dot<Simd>(doutput_rows + r * value_row, output_row_, problem_.value_dim);
+        if (problem_.dlse) shift[r] += at_row(problem_.dlse, r);
+      } else {
+        shift[r] = 0;
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void prefetch(const Tensor& t, int64_t r) const {
+    if (r < count) prefetch_row_of(t, offset(t, r), t.shape[3]);
+  }
 
   // Of lse or dlse.
   float at_row(const Tensor& t, int64_t r) const {
@@ -204,16 +217,22 @@ class KeyChunk {
 
  private:
   void read(int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-      const int64_t ahead = lesser(j + kPrefetchRows, end - 1);
-      prefetch_row_of(problem_.k, key_offset(problem_.k, sequence_, ahead, head_), problem_.head_dim);
-      prefetch_row_of(problem_.v, key_offset(problem_.v, sequence_, ahead, head_), problem_.value_dim);
-      read_row_of<Simd>(problem_.k, key_offset(problem_.k, sequence_, j, head_), problem_.head_dim, key_row(j));
-      read_row_of<Simd>(problem_.v, key_offset(problem_.v, sequence_, j, head_), problem_.value_dim, value_row_of(j));
+    const int64_t step = rows_in_turn(problem_.k);
+    for (int64_t j = begin; j < end; j += step) {
+      read_rows(problem_.k, j, lesser(j + step, end), end, key_row(j), query_row);
+      read_rows(problem_.v, j, lesser(j + step, end), end, value_row_of(j), value_row);
     }
     if (begin >= end || end < used.hi) return;
     zero<Simd>(key_row(end), kRows * query_row);  // whole tiles are multiplied
     zero<Simd>(value_row_of(end), kRows * value_row);
+  }
+
+  void read_rows(const Tensor& t, int64_t begin, int64_t end, int64_t last, float* to, int64_t row) const {
+    for (int64_t j = begin; j < end; ++j, to += row) {
+      const int64_t ahead = lesser(j + kPrefetchRows, last - 1);
+      prefetch_row_of(t, key_offset(t, sequence_, ahead, head_), t.shape[3]);
+      read_row_of<Simd>(t, key_offset(t, sequence_, j, head_), t.shape[3], to);
+    }
   }
 
   const Problem& problem_;
