@@ -1,19 +1,28 @@
 #!/bin/sh
-# compile.sh c99|pkg_config PREFIX LIBDIR: builds a program by hand against the Tilewise installed there and runs it.
+# compile.sh c99|pkg_config|readme_c|readme_cpp PREFIX LIBDIR: builds a program by hand against the Tilewise installed
+# there and runs it. The last two are the README's first C and C++ blocks.
 set -eu
-kind=$1 libdir=$2/$3 include=$2/include
-source=$(dirname "$0")
+kind=$1 libdir=$2/$3
+here=$(dirname "$0")
 program=$2/consumer_$kind
+warnings="-Wall -Wextra -Wpedantic -Werror"
+export PKG_CONFIG_PATH="$libdir/pkgconfig"
+
+block() { # LANGUAGE FILE
+  awk -v fence='```'"$1" '/^```/ { inside = $0 == fence && !seen; seen = seen || inside; next } inside' \
+    "$here/../../README.md" >"$2"
+}
 
 case $kind in
-  c99)
-    cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$source/main.c" -I"$include" -L"$libdir" -ltilewise -lm -o "$program"
+  c99) cc -std=c99 $warnings "$here/main.c" -I"$2/include" -L"$libdir" -ltilewise -lm -o "$program" ;;
+  pkg_config) c++ -std=c++20 $warnings "$here/main.cpp" $(pkg-config --cflags --libs tilewise) -o "$program" ;;
+  readme_c)
+    block c "$program.c"
+    cc -std=c99 $warnings "$program.c" $(pkg-config --cflags --libs tilewise) -o "$program"
     ;;
-  pkg_config)
-    # Where the files lie now, not where they were installed: the package may have been moved.
-    export PKG_CONFIG_PATH="$libdir/pkgconfig"
-    pkg-config --exact-version "$(pkg-config --modversion tilewise)" tilewise
-    c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror "$source/main.cpp" $(pkg-config --cflags --libs tilewise) -o "$program"
+  readme_cpp)
+    block cpp "$program.cpp"
+    c++ -std=c++20 $warnings "$program.cpp" $(pkg-config --cflags --libs tilewise) -o "$program"
     ;;
 esac
 LD_LIBRARY_PATH=$libdir "$program"

@@ -3,25 +3,18 @@
 #include <cmath>
 #include <cstdio>
 
-#include "tilewise/tilewise.h"
+#include "tilewise/tilewise.hpp"
 
 int main() {
   const std::array q = {1.0f};
   const std::array k = {0.0f, std::log(3.0f)}, v = {0.0f, 4.0f};
-  float out = 0, lse = 0;
-
-  tw_attention a;
-  TW_INIT(a);
-  a.device_type = TW_CPU;
-  a.q = tw_tensor_of(q.data(), TW_F32, 1, 1, 1, 1);
-  a.k = tw_tensor_of(k.data(), TW_F32, 1, 2, 1, 1);
-  a.v = tw_tensor_of(v.data(), TW_F32, 1, 2, 1, 1);
-  a.out = tw_tensor_of(&out, TW_F32, 1, 1, 1, 1);
-  a.lse = tw_tensor_of(&lse, TW_F32, 1, 1, 1, 1);
-  if (tw_version() != TW_VERSION || tw_attention_forward(&a, nullptr) != TW_OK) {
-    std::fprintf(stderr, "%s\n", tw_last_error());
-    return 1;
-  }
-  std::printf("out %.4f lse %.4f\n", out, lse);
-  return std::abs(out - 3) < 1e-5f && std::abs(lse - std::log(4.0f)) < 1e-5f ? 0 : 1;
+  std::array out = {0.0f}, lse = {0.0f};
+  tilewise::forward({.q = {q, 1, 1, 1, 1},
+                     .k = {k, 1, 2, 1, 1},
+                     .v = {v, 1, 2, 1, 1},
+                     .out = {out, 1, 1, 1, 1},
+                     .lse = {lse, 1, 1, 1}})
+      .or_throw();
+  std::printf("out %.4f lse %.4f\n", out[0], lse[0]);
+  return std::abs(out[0] - 3) < 1e-5f && std::abs(lse[0] - std::log(4.0f)) < 1e-5f ? 0 : 1;
 }
