@@ -61,7 +61,7 @@ void Arguments::option(const std::string& name, const std::string& shown, const 
 }
 
 void Arguments::flag(const std::string& name, bool& value, const std::string& help) {
-  app_.add_flag(name, value, help)->group(group_);
+  app_.add_flag(name, value, help)->option_text(" ")->group(group_);
 }
 
 void Arguments::integer(const std::string& name, int64_t& value, Bounds bounds, const std::string& help) {

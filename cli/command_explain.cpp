@@ -83,10 +83,11 @@ ExitCode explain(const ExplainOptions& o) {
   PlanOptions options;
   options.force = o.kernel.empty() ? nullptr : o.kernel.c_str();
   options.fast_memory = o.fast_memory.value_or(0);
-  const Table table = table_of(verdicts_on(problem, options));
-  fmt::print("{}", table.render(o.json ? Format::json : Format::text));
   Plan plan;
-  check(make_plan(problem, options, plan));  // nothing serves it: its message, its exit code
+  const Status status = make_plan(problem, options, plan);
+  if (status.code != TW_UNSUPPORTED) check(status);
+  fmt::print("{}", table_of(verdicts_on(problem, options)).render(o.json ? Format::json : Format::text));
+  check(status);  // the table shows why nothing serves the problem
   return ExitCode::ok;
 }
 

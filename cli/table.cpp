@@ -46,9 +46,9 @@ std::string csv_cell(const Cell& cell) {
   const auto* const text = std::get_if<std::string>(&cell);
   if (!text) return std::holds_alternative<std::monostate>(cell) ? "" : to_json(cell).dump();
   if (text->find_first_of(",\"\n") == std::string::npos) return *text;
-  std::string quoted = "\"";
-  for (const char c : *text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + '"';
+  std::string quoted;
+  for (const char c : *text) quoted.append(c == '"' ? 2 : 1, c);
+  return fmt::format("\"{}\"", quoted);
 }
 
 std::string shown(const Column& column, const Cell& cell) {
@@ -61,6 +61,7 @@ std::string as_count(const Cell& cell) { return count_text(std::llround(number_i
 std::string as_size(const Cell& cell) { return size_text(std::llround(number_in(cell))); }
 std::string as_time(const Cell& cell) { return time_text(number_in(cell)); }
 std::string as_error(const Cell& cell) { return error_text(number_in(cell)); }
+std::string as_giga(const Cell& cell) { return time_text(number_in(cell) * 1e-9); }
 std::string as_decimal(const Cell& cell) { return fmt::format("{:.1f}", number_in(cell)); }
 
 std::string Table::render(Format format) const {

@@ -31,6 +31,7 @@ std::string as_count(const Cell& cell);
 std::string as_size(const Cell& cell);
 std::string as_time(const Cell& cell);
 std::string as_error(const Cell& cell);
+std::string as_giga(const Cell& cell);     // 1234567890 as "1.23"
 std::string as_decimal(const Cell& cell);  // "12.3"
 
 template <typename T>

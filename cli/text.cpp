@@ -8,10 +8,14 @@
 namespace tilewise::cli {
 
 std::string count_text(int64_t n) {
-  std::string digits = std::to_string(n);
-  const size_t sign = n < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, ",");
-  return digits;
+  const std::string digits = std::to_string(n);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const bool starts_group = i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0;
+    if (starts_group) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 std::string size_text(int64_t bytes) {
@@ -32,5 +36,9 @@ std::string time_text(double ms) {
 }
 
 std::string ratio_text(double ratio) { return fmt::format("{:.{}f}x", ratio, ratio < 9.95 ? 2 : ratio < 99.5 ? 1 : 0); }
+
+std::string less_text(double other, double own) {
+  return other >= own ? ratio_text(other / own) + " less" : ratio_text(own / other) + " more";
+}
 
 }  // namespace tilewise::cli

@@ -1,0 +1,82 @@
+#include "cli/measured.h"
+
+#include <string>
+
+#include "cli/peak_memory.h"
+#include "traffic/traffic.h"
+
+namespace tilewise::cli {
+
+Contender first_run(const Workload& workload, Pass pass, const PlanOptions& options) {
+  Contender contender{Call(workload, pass, options), {}, {}, {}};
+  reset_counted_traffic();
+  const PeakMemory peak;
+  contender.call.run();
+  contender.peak_bytes = peak.growth();
+  const Traffic counted = counted_traffic();
+  if (counts_traffic()) contender.bytes_counted = counted.bytes_read + counted.bytes_written;
+  return contender;
+}
+
+Table measured_table() {
+  using enum Column::Place;
+  return Table({{"kernel", "kernel", shown},
+                {"pass", "pass", record},
+                {"dtype", "dtype", caption},
+                {"layout", "layout", caption},
+                {"batch", "batch", caption, as_count},
+                {"heads", "heads", caption, as_count},
+                {"kv_heads", "kv_heads", caption, as_count},
+                {"seqlen_q", "seqlen_q", caption, as_count},
+                {"seqlen_k", "seqlen_k", caption, as_count},
+                {"head_dim", "head_dim", caption, as_count},
+                {"head_dim_v", "head_dim_v", caption, as_count},
+                {"causal", "causal", caption},
+                {"threads", "threads", caption, as_count},
+                {"ms_median", "ms", shown, as_time},
+                {"ms_min", "min", record, as_time},
+                {"ms_p10", "p10", shown, as_time},
+                {"ms_p90", "p90", shown, as_time},
+                {"gflops", "GFLOP/s", shown, as_decimal},
+                {"percent_of_peak", "% peak", shown, as_decimal},
+                {"bytes_model", "moved", caption, as_size},
+                {"bytes_counted", "counted", caption, as_size},
+                {"workspace_bytes", "workspace", shown, as_size},
+                {"peak_bytes", "peak memory", shown, as_size},
+                {"max_error", "max error", caption, as_error},
+                {"runs", "runs", record}});
+}
+
+void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing) {
+  const Shape& s = workload.shape;
+  const Problem& problem = contender.call.prepared().problem();
+  const Plan& plan = contender.call.plan();
+  const double ms = median(timing.ms);
+  table.add({std::string(plan.kernel->name),
+             std::string(name_of(problem.pass)),
+             std::string(name_of(s.dtype)),
+             std::string(name_of(s.layout)),
+             s.batch,
+             s.heads,
+             s.kv_heads,
+             s.seqlen_q,
+             s.seqlen_k,
+             s.head_dim,
+             s.head_dim_v,
+             workload.scores.causal,
+             int64_t{plan.settings.workers},
+             ms,
+             quantile(timing.ms, 0),
+             quantile(timing.ms, 0.1),
+             quantile(timing.ms, 0.9),
+             flops(problem) / ms * 1e-6,
+             100 * median(timing.of_peak),
+             Cell(),
+             cell_of(contender.bytes_counted),
+             static_cast<int64_t>(plan.sizing.workspace_bytes),
+             cell_of(contender.peak_bytes),
+             cell_of(contender.max_error),
+             static_cast<int64_t>(timing.ms.size())});
+}
+
+}  // namespace tilewise::cli

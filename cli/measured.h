@@ -1,0 +1,26 @@
+// What a kernel's runs on a workload have told: the rows of `bench` and `demo`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cli/measure.h"
+#include "cli/table.h"
+#include "cli/workload.h"
+
+namespace tilewise::cli {
+
+// A call that has run once.
+struct Contender {
+  Call call;
+  std::optional<int64_t> peak_bytes;     // growth of resident memory in that run
+  std::optional<int64_t> bytes_counted;  // in the counting build
+  std::optional<double> max_error;
+};
+
+Contender first_run(const Workload& workload, Pass pass, const PlanOptions& options);
+
+Table measured_table();
+void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing);
+
+}  // namespace tilewise::cli

@@ -1,0 +1,149 @@
+// The command's help, its errors and its exit codes.
+#include <pty.h>
+
+#include <regex>
+#include <set>
+
+#include "cli_spawn.h"
+
+namespace tilewise::cli {
+namespace {
+
+const char* const kCommands[] = {"demo", "run", "verify", "bench", "explain", "info"};
+
+class CliUsage : public CliTest {};
+
+TEST_F(CliUsage, HelpListsCommandsAndExitCodes) {
+  for (const char* flag : {"--help", "-h", "help"}) {
+    const Finished help = tilewise({flag});
+    EXPECT_EQ(help.code, 0);
+    EXPECT_EQ(help.err, "");
+    for (const char* command : kCommands) EXPECT_TRUE(holds(help.out, std::string("\n  ") + command + " "));
+    for (int code = 0; code <= 7; ++code) EXPECT_TRUE(holds(help.out, "\n  " + std::to_string(code) + "  ")) << code;
+    EXPECT_TRUE(holds(help.out, "Examples:"));
+  }
+}
+
+TEST_F(CliUsage, EveryCommandHasHelpWithExamples) {
+  for (const std::string command : kCommands) {
+    const Finished help = tilewise({command, "--help"});
+    EXPECT_EQ(help.code, 0) << command;
+    EXPECT_TRUE(holds(help.out, "Usage: tilewise " + command)) << command;
+    EXPECT_TRUE(holds(help.out, "Examples:\n  tilewise " + command)) << command;
+    EXPECT_FALSE(holds(help.out, "\x1b")) << command;
+    EXPECT_FALSE(holds(help.out, "\n\n\n")) << command;
+  }
+}
+
+TEST_F(CliUsage, TheDocumentNamesEveryOption) {
+  const std::string document = text_of(fs::path(TILEWISE_SOURCE) / "docs" / "cli.md");
+  const std::regex option("\n  (?:-h,)?(--[a-z-]+)");
+  for (const std::string command : kCommands) {
+    const std::string help = tilewise({command, "--help"}).out;
+    EXPECT_TRUE(holds(document, "## tilewise " + command)) << command;
+    for (std::sregex_iterator at(help.begin(), help.end(), option), end; at != end; ++at) {
+      EXPECT_TRUE(holds(document, "`" + (*at)[1].str())) << command << " " << (*at)[1];
+    }
+  }
+}
+
+TEST_F(CliUsage, VersionIsTold) {
+  const Finished version = tilewise({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(std::regex_match(version.out, std::regex("tilewise [0-9]+\\.[0-9]+\\.[0-9]+\n"))) << version.out;
+}
+
+TEST_F(CliUsage, WrongArgumentsAreNamedWithTheirRule) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{}, "a command is needed"},
+      {{"frobnicate"}, "no command 'frobnicate'"},
+      {{"--frobnicate"}, "no command '--frobnicate'"},
+      {{"bench", "--frobnicate"}, "--frobnicate"},
+      {{"bench", "extra"}, "extra"},
+      {{"bench", "--heads"}, "--heads"},
+      {{"bench", "--heads", "0"}, "--heads: 0 is less than 1"},
+      {{"bench", "--heads", "-3"}, "--heads: -3 is less than 1"},
+      {{"bench", "--heads", "x"}, "--heads: 'x' is not an integer"},
+      {{"bench", "--heads", "4x"}, "--heads: '4x' is not an integer"},
+      {{"bench", "--heads", "4.0"}, "--heads: '4.0' is not an integer"},
+      {{"bench", "--heads", ""}, "--heads"},
+      {{"bench", "--heads", "1,,2"}, "--heads: '1,,2' has an empty entry"},
+      {{"bench", "--seqlen", "99999999999999999999"}, "overflows 64 bits"},
+      {{"bench", "--seqlen", "9223372036854775807"}, "--seqlen: 9223372036854775807 is more than"},
+      {{"bench", "--seqlen", "99999999999", "--heads", "99999999999"}, "overflows 64 bits"},
+      {{"bench", "--dtype", "fp64"}, "--dtype: 'fp64' is not one of fp32, fp16, bf16"},
+      {{"bench", "--pass", "sideways"}, "--pass: 'sideways' is not one of forward, backward"},
+      {{"bench", "--layout", "sbhd"}, "--layout: 'sbhd' is not one of bshd, bhsd"},
+      {{"bench", "--json", "--csv"}, "--json excludes --csv"},
+      {{"bench", "--heads", "3", "--kv-heads", "2", "--seqlen", "8"}, "3"},
+      {{"bench", "--scale", "nan", "--seqlen", "8"}, "softmax_scale"},
+      {{"bench", "--scale", "big"}, "--scale: 'big' is not a number"},
+      {{"bench", "--dropout", "1.5", "--seqlen", "8"}, "dropout_p"},
+      {{"explain", "--top-left", "--window-left", "-1"}, "--window-left: -1 is less than 0"},
+      {{"bench", "--seqlen", "8", "--kernel", "nothing"}, "nothing"},
+      {{"explain", "--kernel", "nothing"}, "nothing"},
+      {{"verify", "--kernel", "nothing"}, "no kernel is named 'nothing'"},
+      {{"run"}, "INPUT"},
+  };
+  for (const auto& [args, rule] : cases) {
+    const Finished run = tilewise(args);
+    std::string line;
+    for (const std::string& arg : args) line += arg + " ";
+    EXPECT_EQ(run.code, 2) << line << run.err;
+    EXPECT_TRUE(holds(run.err, rule)) << line << "\n" << run.err;
+    EXPECT_EQ(run.out, "") << line;
+    EXPECT_EQ(run.err.rfind("tilewise", 0), 0u) << line << run.err;
+  }
+}
+
+TEST_F(CliUsage, WhatIsTooLargeIsOutOfMemory) {
+  const Finished run = tilewise({"bench", "--seqlen", "9999999999"});
+  EXPECT_EQ(run.code, 6);
+  EXPECT_TRUE(holds(run.err, "out of memory: q takes")) << run.err;
+}
+
+TEST_F(CliUsage, WhatNoKernelServesIsUnsupported) {
+  for (const char* command : {"explain", "bench"}) {
+    const Finished run = tilewise({command, "--seqlen", "8", "--head-dim", "600"});
+    EXPECT_EQ(run.code, 5) << run.err;
+    EXPECT_TRUE(holds(run.err, "600")) << run.err;
+  }
+}
+
+TEST_F(CliUsage, AFullDiskBehindStandardOutputIsAnError) {
+  const Finished run = tilewise({"explain", "--json"}, RLIM_INFINITY, "/dev/full");
+  EXPECT_EQ(run.code, 4);
+  EXPECT_TRUE(holds(run.err, "standard output: cannot write")) << run.err;
+}
+
+std::string on_terminal(const std::vector<const char*>& args) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    setenv("TERM", "xterm", 1);
+    unsetenv("NO_COLOR");
+    std::vector<char*> argv = {const_cast<char*>("tilewise")};
+    for (const char* arg : args) argv.push_back(const_cast<char*>(arg));
+    argv.push_back(nullptr);
+    execv(TILEWISE_COMMAND, argv.data());
+    _exit(127);
+  }
+  std::string text;
+  char piece[4096];
+  for (ssize_t got; (got = read(terminal, piece, sizeof piece)) > 0;) text.append(piece, static_cast<size_t>(got));
+  waitpid(child, nullptr, 0);
+  close(terminal);
+  return text;
+}
+
+TEST_F(CliUsage, OnlyATerminalGetsBoldTextAndProgress) {
+  const std::string shown = on_terminal({"bench", "--seqlen", "64", "--ms", "200"});
+  EXPECT_TRUE(holds(shown, "\x1b[1m"));
+  EXPECT_TRUE(holds(shown, "[##")) << shown;
+  const Finished piped = tilewise({"bench", "--seqlen", "64", "--ms", "200"});
+  EXPECT_FALSE(holds(piped.out, "\x1b"));
+  EXPECT_EQ(piped.err, "");
+}
+
+}  // namespace
+}  // namespace tilewise::cli
