@@ -44,6 +44,30 @@ TEST(Explain, TellsThePlan) {
   }
 }
 
+// Two products of D = 8 and Dv = 6 over the live pairs.
+TEST(Explain, CountsFlopsAndBytes) {
+  Call c;
+  const int64_t pairs = Call::kB * Call::kH * Call::kSq * Call::kSk;
+  json answer = explain(&c.a, nullptr);
+  EXPECT_EQ(answer["flops"], 2 * pairs * (8 + 6));
+  EXPECT_GT(answer["bytes"], 0);
+  EXPECT_TRUE(answer["roofline_ms"].is_number() || answer["roofline_ms"].is_null());
+  EXPECT_EQ(explain(&c.a, &c.g)["flops"], 2 * pairs * (3 * 8 + 2 * 6));
+  c.a.seqused_k = c.extra(TW_I32, std::vector<int32_t>{1, 0});
+  EXPECT_EQ(explain(&c.a, nullptr)["flops"], 2 * Call::kH * Call::kSq * (8 + 6)) << "lengths that are there count";
+  c.a.q.data = nullptr;
+  c.a.seqused_k = c.extra(TW_I32, std::vector<int32_t>{99, -1});
+  EXPECT_EQ(explain(&c.a, nullptr)["flops"], 2 * pairs * (8 + 6)) << "without all data no memory is looked at";
+}
+
+TEST(Explain, HasNoNumbersForWhatNobodyCounts) {
+  Call c;
+  for (tw_tensor* t : {&c.a.q, &c.a.out}) t->data = nullptr, t->shape[0] = 1, t->shape[1] = int64_t{1} << 40;
+  for (tw_tensor* t : {&c.a.k, &c.a.v}) t->shape[0] = 1;
+  c.a.lse.dtype = TW_NONE;
+  EXPECT_TRUE(explain(&c.a, nullptr)["flops"].is_null());
+}
+
 TEST(Explain, TellsWhyOthersRefuse) {
   Call c;
   const json answer = explain(&c.a, nullptr);

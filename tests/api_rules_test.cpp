@@ -390,6 +390,12 @@ const Legal kLegal[] = {
      [](Call& c) {
        for (tw_tensor* t : {&c.a.q, &c.a.k, &c.a.v, &c.a.out, &c.a.lse}) t->shape[0] = 0, t->data = nullptr;
      }},
+    {"ManySequencesOfNothing",
+     [](Call& c) {
+       for (tw_tensor* t : {&c.a.q, &c.a.k, &c.a.v, &c.a.out, &c.a.lse}) t->shape[0] = 100000;
+       for (tw_tensor* t : {&c.a.q, &c.a.k, &c.a.v, &c.a.out}) t->shape[1] = 0;
+       c.a.lse.shape[2] = 0;
+     }},
     {"NoRows",
      [](Call& c) {
        for (tw_tensor* t : {&c.a.q, &c.a.out}) t->shape[1] = 0, t->data = nullptr;

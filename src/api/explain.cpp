@@ -1,25 +1,39 @@
+#include <algorithm>
+
 #include "api/structs.h"
+#include "core/device.h"
 #include "core/fields.h"
 #include "core/json_writer.h"
 #include "core/plan.h"
+#include "traffic/traffic.h"
 
 namespace tilewise::api {
 namespace {
 
-// Where the data of every tensor is given, the answer is that of a run; otherwise that of planning.
-bool has_data(const tw_attention& problem, const tw_attention_grad* grad) {
+constexpr double kMostRows = 1 << 26;         // the traffic model walks along every row of every head
+constexpr double kMostFlops = 1e18;           // and counts in int64
+constexpr double kBytesPerSecond = 20e9;      // a nominal memory: the roof, not a measurement
+constexpr double kFlopsPerCycle = 2 * 2 * 8;  // of a core: two units, multiply and add, eight lanes
+
+// f(tensor, axes) for each tensor of the call.
+template <class F>
+void each_given(tw_attention& problem, tw_attention_grad* grad, F f) {
+  for (const auto& field : kProblemFields) f(problem.*field.given, field.axes);
+  if (!grad) return;
+  for (const auto& field : kGradFields) f(grad->*field.given, field.axes);
+}
+
+bool has_data(tw_attention& problem, tw_attention_grad* grad) {
   bool all = true;
-  const auto look = [&](const tw_tensor& tensor, int axes) {
+  each_given(problem, grad, [&](const tw_tensor& tensor, int axes) {
     bool is_empty = tensor.dtype == TW_NONE;
     for (int axis = 0; axis < axes; ++axis) is_empty = is_empty || tensor.shape[axis] == 0;
     all = all && (is_empty || tensor.data);
-  };
-  for (const auto& field : kProblemFields) look(problem.*field.given, field.axes);
-  if (!grad) return all;
-  for (const auto& field : kGradFields) look(grad->*field.given, field.axes);
+  });
   return all;
 }
 
+// Where the data of every tensor is given, the answer is that of a run; otherwise no memory is looked at.
 Status plan_of(const tw_attention* given, const tw_attention_grad* given_grad, Problem& problem, Plan& plan) {
   tw_attention known;
   tw_attention_grad grad;
@@ -27,8 +41,9 @@ Status plan_of(const tw_attention* given, const tw_attention_grad* given_grad, P
   if (given_grad) {
     if (Status status = take("grad", given_grad, grad); !status.ok()) return status;
   }
-  const tw_attention_grad* grad_or_null = given_grad ? &grad : nullptr;
+  tw_attention_grad* grad_or_null = given_grad ? &grad : nullptr;
   const bool with_data = has_data(known, grad_or_null);
+  if (!with_data) each_given(known, grad_or_null, [](tw_tensor& tensor, int) { tensor.data = nullptr; });
   if (Status status = make_problem(known, grad_or_null, with_data, problem); !status.ok()) return status;
   if (Status status = with_data ? check_lengths(problem) : Status{}; !status.ok()) return status;
   return make_plan(problem, {}, plan);
@@ -46,6 +61,25 @@ void write_sizing(const Plan& plan, JsonWriter& json) {
   json.key("chunk_keys").integer(sizing.chunk_keys).key("splits").integer(sizing.splits);
   json.key("workers").integer(plan.settings.workers);
   json.key("workspace_bytes").integer(static_cast<int64_t>(sizing.workspace_bytes));
+}
+
+double roofline_seconds(const Traffic& traffic, int workers) {
+  const double flops_per_second = this_cpu().clock_ghz * 1e9 * kFlopsPerCycle * workers;
+  const double bytes = static_cast<double>(traffic.bytes_read) + static_cast<double>(traffic.bytes_written);
+  return std::max(static_cast<double>(traffic.flops) / flops_per_second, bytes / kBytesPerSecond);
+}
+
+void write_traffic(const Plan& plan, const Problem& problem, JsonWriter& json) {
+  const double rows = static_cast<double>(std::max(problem.total_rows, problem.batch) * problem.heads);
+  const double dims = static_cast<double>(problem.head_dim + problem.value_dim);
+  const double flops = 8 * rows * static_cast<double>(problem.max_keys) * dims;  // not less than any pass has
+  if (rows > kMostRows || flops > kMostFlops) {
+    json.key("flops").null().key("bytes").null().key("roofline_ms").null();
+    return;
+  }
+  const Traffic traffic = traffic_of(plan, problem);
+  json.key("flops").integer(traffic.flops).key("bytes").integer(traffic.bytes_read + traffic.bytes_written);
+  json.key("roofline_ms").real(1e3 * roofline_seconds(traffic, plan.settings.workers));
 }
 
 void write_refusals(const Plan& plan, const Problem& problem, JsonWriter& json) {
@@ -74,6 +108,7 @@ extern "C" size_t tw_attention_explain(const tw_attention* given, const tw_atten
   }
   json.begin_object().key("kernel").string(plan.kernel->name).key("pass").string(name_of(problem.pass));
   api::write_sizing(plan, json);
+  api::write_traffic(plan, problem, json);
   api::write_refusals(plan, problem, json);
   json.end_object();
   return json.length();
