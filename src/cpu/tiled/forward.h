@@ -14,7 +14,7 @@
 //   m  reference maximum of a row, -inf before its first live key. It is lazy: raised only when a score passes it by
 //      more than kLazyBound, so P <= 2^24 and the rescaling of O, exact but rare, stays off the fast path.
 //
-// A row's bits depend on its own scores alone: blocks begin at multiples of tiles.keys, sums run from key to key, and
+// A row's bits depend on its own scores alone: blocks begin at multiples of kKeys, sums run from key to key, and
 // what other rows of a unit or panel add for it are zeros.
 #pragma once
 
@@ -23,11 +23,6 @@
 #include "cpu/tiled/forward_end.h"
 
 namespace tilewise::cpu {
-
-struct ForwardTiles {
-  int64_t query_rows;  // of a unit, at most: all of them use a block of K and V that was copied once
-  int64_t keys;        // of a block: P^T of one panel, keys * 96 bytes, and V's strips stay in L1
-};
 
 inline constexpr float kLazyBound = 24;
 
@@ -39,31 +34,34 @@ class ForwardWorker {
   static constexpr int kVecs = kCols / kLanes;
 
  public:
-  ForwardWorker(const Problem& problem, ForwardTiles tiles, Carver& carve)
-      : problem_(problem), tiles_(tiles), terms_(problem, 1) {
+  static constexpr int64_t kKeys = 128;  // of a block: P^T of a panel and a strip of V stay in L1
+
+  // query_rows: of a unit, at most. All of them use a block of K and V that is copied once.
+  ForwardWorker(const Problem& problem, int64_t query_rows, Carver& carve) : problem_(problem), terms_(problem, 1) {
+    // Within these bounds c is far from 0 and infinity, and -125 / c too.
     const bool plain_scale = problem.softmax_scale > 0x1p-64f && problem.softmax_scale < 0x1p64f;
     natural_ = has_score_terms(problem) || !plain_scale;
     score_unit_ = natural_ ? 1 : problem.softmax_scale;
     exp2_ = Exp2OfMultiple<S>(score_unit_ * kLog2e);
     lazy_bound_ = kLazyBound / exp2_.c;
-    const int64_t panels = tiles.query_rows / kCols;
+    const int64_t panels = query_rows / kCols;
     dims_ = round_up(problem.head_dim, kProductStep);
     query_panel_ = round_up(problem.head_dim, kLanes) * kCols;
     output_panel_ = round_up(problem.value_dim, kLanes) * kCols;
     width_ = greater(query_panel_, output_panel_) / kCols;
     query_t_ = carve.take<float>(panels * query_panel_);
     output_t_ = carve.take<float>(panels * output_panel_);
-    max_ = carve.take<float>(tiles.query_rows);
-    sum_ = carve.take<float>(tiles.query_rows);
-    probs_t_ = carve.take<float>(tiles.keys * kCols);
-    terms_t_ = carve.take<float>(has_score_terms(problem) ? tiles.keys * kCols : 0);
+    max_ = carve.take<float>(query_rows);
+    sum_ = carve.take<float>(query_rows);
+    probs_t_ = carve.take<float>(kKeys * kCols);
+    terms_t_ = carve.take<float>(has_score_terms(problem) ? kKeys * kCols : 0);
     scores_ = carve.take<float>(2 * kRows * kCols);
     limits_ = carve.take<PanelLimits<S>>(1);
-    key_rows_ = carve.take<float>(tiles.keys * width_);
-    value_strips_ = carve.take<float>(tiles.keys * round_up(problem.value_dim, kStrip));
+    key_rows_ = carve.take<float>(kKeys * width_);
+    value_strips_ = carve.take<float>(kKeys * round_up(problem.value_dim, kStrip));
     staged_ = carve.take<float>(kCols * width_);
-    rows_ = carve.take<Row>(tiles.query_rows);
-    range_ = carve.take<KeyRange>(tiles.query_rows);
+    rows_ = carve.take<Row>(query_rows);
+    range_ = carve.take<KeyRange>(query_rows);
     panel_range_ = carve.take<RowsRange>(panels);
   }
 
@@ -119,10 +117,10 @@ class ForwardWorker {
   template <class Element>
   void sum_blocks() {
     load_queries<Element>();
-    for (int64_t key = round_down(block_range_.lo, tiles_.keys); key < block_range_.hi; key += tiles_.keys) {
+    for (int64_t key = round_down(block_range_.lo, kKeys); key < block_range_.hi; key += kKeys) {
       load_keys_and_values<Element>(key);
       for (int64_t panel = 0; panel < panels_; ++panel) {
-        if (panel_range_[panel].dead(key, key + tiles_.keys)) continue;
+        if (panel_range_[panel].dead(key, key + kKeys)) continue;
         scores_to_probs(panel);
         add_output(panel);
       }
@@ -158,7 +156,7 @@ class ForwardWorker {
   void load_keys_and_values(int64_t first_key) {
     first_key_ = first_key;
     const int64_t begin = greater(block_range_.lo - first_key, 0);
-    const int64_t end = lesser(block_range_.hi - first_key, tiles_.keys);
+    const int64_t end = lesser(block_range_.hi - first_key, kKeys);
     for (int64_t j = begin; j < end; ++j) {
       const int64_t key = first_key + j, ahead = lesser(key + kPrefetchRows, first_key + end - 1);
       const Element* value = key_of<Element>(problem_.v, sequence_, key, kv_head_);
@@ -179,7 +177,7 @@ class ForwardWorker {
     }
   }
 
-  float* value_at(int64_t d, int64_t j) { return value_strips_ + (d / kStrip * tiles_.keys + j) * kStrip + d % kStrip; }
+  float* value_at(int64_t d, int64_t j) { return value_strips_ + (d / kStrip * kKeys + j) * kStrip + d % kStrip; }
 
   // ---- S^T and P^T of one panel, by tiles of kRows keys.
 
@@ -187,11 +185,11 @@ class ForwardWorker {
   // sums come in. Keys that are dead for the whole panel are left out.
   void scores_to_probs(int64_t panel) {
     const RowsRange& range = panel_range_[panel];
-    const int64_t lo = clamp(range.any.lo - first_key_, 0, tiles_.keys);
-    const int64_t hi = clamp(range.any.hi - first_key_, 0, tiles_.keys);
+    const int64_t lo = clamp(range.any.lo - first_key_, 0, kKeys);
+    const int64_t hi = clamp(range.any.hi - first_key_, 0, kKeys);
     begin_ = round_down(lo, kRows), end_ = round_up(hi, kRows);
     mixed_ = !range.whole(first_key_ + begin_, first_key_ + end_);
-    if (mixed_) limits_->place(range_ + panel * kCols, first_key_, tiles_.keys);
+    if (mixed_) limits_->place(range_ + panel * kCols, first_key_, kKeys);
     if (has_score_terms(problem_)) place_terms(panel);
     if (has_added(problem_)) terms_.fill_added(first_key_ + lo, hi - lo, terms_t_ + lo * kCols);
     const float zeros[kCols] = {};
@@ -293,13 +291,17 @@ class ForwardWorker {
   // S = softcap(softmax_scale S) + added, in place. False if a pair is dead by it.
   bool finish_scores(int64_t key) {
     const Softcap<S> softcap(problem_, 1);
+    const bool capped = has_softcap(problem_), more = has_added(problem_);
+    const Vec scale = S::set(problem_.softmax_scale);
+    const float* added = terms_t_ + key * kCols;
+    float* tile = scores(key);
     Vec dead = S::set(0);
     for (int i = 0; i < kRows * kCols; i += kLanes) {
-      Vec s = S::mul(S::load(scores(key) + i), S::set(problem_.softmax_scale));
-      if (has_softcap(problem_)) s = softcap.of(s);
-      if (has_added(problem_)) s = add_terms<S>(s, S::load(terms_t_ + key * kCols + i));
+      Vec s = S::mul(S::load(tile + i), scale);
+      if (capped) s = softcap.of(s);
+      if (more) s = add_terms<S>(s, S::load(added + i));
       dead = S::either(dead, S::equal(s, S::set(-kInfinity)));
-      S::store(scores(key) + i, s);
+      S::store(tile + i, s);
     }
     return !S::any(dead);
   }
@@ -341,7 +343,6 @@ class ForwardWorker {
   }
 
   const Problem& problem_;
-  const ForwardTiles tiles_;
   ScoreTerms<S> terms_;
   bool natural_;                                // S is finished step by step; otherwise it stays Q K^T
   float score_unit_;                            // what a difference of 1 in S is as a natural logarithm
@@ -353,12 +354,12 @@ class ForwardWorker {
   float* query_t_;          // [panels][head_dim][kCols]
   float* output_t_;         // [panels][value_dim][kCols]
   float *max_, *sum_;       // [query_rows] m, l
-  float* probs_t_;          // [keys][kCols] of one panel
-  float* terms_t_;          // [keys][kCols] of one panel: what is added to S, then what P is multiplied by
+  float* probs_t_;          // [kKeys][kCols] of one panel
+  float* terms_t_;          // [kKeys][kCols] of one panel: what is added to S, then what P is multiplied by
   float* scores_;           // [2][kRows][kCols]
   PanelLimits<S>* limits_;  // live keys of one panel in this block
-  float* key_rows_;         // [keys][width_]
-  float* value_strips_;     // [value_dim / kStrip][keys][kStrip]
+  float* key_rows_;         // [kKeys][width_]
+  float* value_strips_;     // [value_dim / kStrip][kKeys][kStrip]
   float* staged_;           // [kCols][width_] on the way to or from a panel
   Row* rows_;               // [query_rows]
   KeyRange* range_;         // [query_rows]

@@ -10,9 +10,11 @@ namespace tilewise::cpu {
 template <class Simd>
 class ForwardCall {
   static constexpr int64_t kCols = Simd::kTileCols;
-  static constexpr int64_t kLeastPanels = 4, kMostPanels = 32;  // of a unit
-  static constexpr int64_t kPanelBytes = 3 << 19;               // Q^T and O^T of a unit, at most, while panels allow it
-  static constexpr int64_t kUnitsOfWorker = 4;                  // enough for an even end
+  // Query rows of a unit. More of them share the copy of a block of K and V; fewer suit more workers.
+  static constexpr int64_t kLeastRows = 96, kMostRows = 768;
+  static constexpr int64_t kMostRowBytes = 3 << 19;  // Q^T and O^T of a unit, if it has more than kLeastRows
+  static constexpr int64_t kUnitsOfWorker = 4;       // or more, so that all workers end at about one time
+  static_assert(kLeastRows % kCols == 0 && kMostRows % kCols == 0);
 
  public:
   static constexpr int kMostDims = 512;
@@ -25,16 +27,16 @@ class ForwardCall {
   static Sizing size(const Problem& problem, const Settings& settings) {
     const ForwardCall call(problem, settings, nullptr);
     Sizing sizing;
-    sizing.query_rows = call.tiles_.query_rows;
-    sizing.keys = call.tiles_.keys;
-    sizing.workspace_bytes = call.shared_bytes_ + settings.workers * call.worker_bytes_;
+    sizing.query_rows = call.query_rows_;
+    sizing.keys = ForwardWorker<Simd>::kKeys;
+    sizing.workspace_bytes = call.shared_bytes_ + call.workers_ * call.worker_bytes_;
     return sizing;
   }
 
   static Status launch(const Problem& problem, const Settings& settings, const Launch& launch) {
     ForwardCall call(problem, settings, launch.workspace);
     call.list_units();
-    const int64_t workers = lesser(settings.workers, call.counter_->total);
+    const int64_t workers = lesser(call.workers_, call.counter_->total);
     if (workers > 0) launch.parallel(workers, work, &call);
     return {};
   }
@@ -46,17 +48,13 @@ class ForwardCall {
 
   // Sizes grow with those of the problem, so a workspace serves all smaller ones.
   ForwardCall(const Problem& problem, const Settings& settings, char* workspace)
-      : problem_(problem), workspace_(workspace), group_(problem.heads / problem.heads_kv) {
-    const int64_t dims = problem.head_dim + problem.value_dim;
-    const int64_t panels = problem.total_rows * group_ / kCols;
-    const int64_t most = clamp(kPanelBytes / (dims * kCols * 4), kLeastPanels, kMostPanels);
-    const int64_t share =
-        settings.workers == 1 ? most : panels * problem.heads_kv / (kUnitsOfWorker * settings.workers);
-    const int64_t longest = greater(1, ceil_div(problem.max_rows * group_, kCols));
-    tiles_.query_rows = lesser(clamp(share, kLeastPanels, most), longest) * kCols;
-    tiles_.keys = greater(problem.head_dim, problem.value_dim) <= 128 ? 192 : 96;
-    // A sequence of n panels makes at most n / kLeastPanels + 1 units.
-    const int64_t most_units = (panels + problem.batch) / kLeastPanels + problem.batch;
+      : problem_(problem), workspace_(workspace), workers_(settings.workers), group_(problem.heads / problem.heads_kv) {
+    const int64_t rows = problem.total_rows * group_, longest = greater(1, problem.max_rows * group_);
+    const int64_t fitting = kMostRowBytes / ((problem.head_dim + problem.value_dim) * 4);
+    const int64_t most = round_down(clamp(fitting, kLeastRows, kMostRows), kCols);
+    const int64_t share = ceil_div(rows * problem.heads_kv, workers_ == 1 ? 1 : kUnitsOfWorker * workers_);
+    query_rows_ = round_up(lesser(clamp(share, kLeastRows, most), longest), kCols);
+    const int64_t most_units = rows / kLeastRows + problem.batch;
     Carver carve{workspace};
     counter_ = carve.take<UnitCounter>(1);
     units_ = carve.take<Unit>(most_units);
@@ -64,17 +62,15 @@ class ForwardCall {
     order_ = carve.take<int64_t>(most_units);
     shared_bytes_ = carve.used;
     Carver sizing{nullptr};
-    ForwardWorker<Simd>(problem, tiles_, sizing);
+    ForwardWorker<Simd>(problem, query_rows_, sizing);
     worker_bytes_ = sizing.used;
   }
 
-  // Units of a sequence are about equal, so that the last is not a short one.
   void list_units() {
     int64_t count = 0;
     for (int64_t b = 0; b < problem_.batch; ++b) {
       const Sequence sequence = sequence_of(problem_, b);
-      const int64_t rows = sequence.rows * group_, parts = greater(1, ceil_div(rows, tiles_.query_rows));
-      const int64_t step = round_up(ceil_div(rows, parts), kCols);
+      const int64_t rows = sequence.rows * group_, step = rows_of_unit(rows);
       for (int64_t first = 0; first < rows; first += step, ++count) {
         units_[count] = {b, first, lesser(step, rows - first)};
         cost_[count] = cost_of(sequence, units_[count]);
@@ -82,6 +78,17 @@ class ForwardCall {
     }
     order_longest_first<Simd>(cost_, count, order_);
     counter_->next = 0, counter_->total = count * problem_.heads_kv;
+  }
+
+  // Units of a sequence are about equal, so that the last is not a short one. Where they are few, their number suits
+  // that of the workers.
+  int64_t rows_of_unit(int64_t rows) const {
+    int64_t parts = greater(1, ceil_div(rows, query_rows_));
+    for (; rows / (parts + 1) >= kLeastRows; ++parts) {
+      const int64_t units = parts * problem_.batch * problem_.heads_kv;
+      if (units % workers_ == 0 || units > 2 * kUnitsOfWorker * workers_) break;
+    }
+    return round_up(ceil_div(rows, parts), kCols);
   }
 
   // Keys between the outermost ones of its first and last row, for each row.
@@ -95,7 +102,7 @@ class ForwardCall {
   static void work(void* context, int64_t worker) {
     const auto& call = *static_cast<const ForwardCall*>(context);
     Carver carve{call.workspace_ + call.shared_bytes_ + worker * call.worker_bytes_};
-    ForwardWorker<Simd> scratch(call.problem_, call.tiles_, carve);
+    ForwardWorker<Simd> scratch(call.problem_, call.query_rows_, carve);
     const int64_t heads = call.problem_.heads_kv;
     for (int64_t i; call.counter_->draw(i);) {
       const Unit& unit = call.units_[call.order_[i / heads]];
@@ -105,8 +112,9 @@ class ForwardCall {
 
   const Problem& problem_;
   char* workspace_;
-  int64_t group_;  // query heads of a kv head; packed row = token * group_ + head of the group
-  ForwardTiles tiles_;
+  int64_t workers_;
+  int64_t group_;       // query heads of a kv head; packed row = token * group_ + head of the group
+  int64_t query_rows_;  // of a unit, at most
   UnitCounter* counter_;
   Unit* units_;     // [most_units]
   int64_t* cost_;   // [most_units]
