@@ -29,7 +29,18 @@ int64_t floor_to(int64_t x, int64_t step) { return (x >= 0 ? x / step : -((-x + 
 // The index along an axis of a broadcast tensor.
 int64_t at_axis(const Stored& t, int axis, int64_t index) { return t.shape()[axis] == 1 ? 0 : index; }
 
+constexpr NamedOutput kForward[] = {{"out", &Outputs::out}, {"lse", &Outputs::lse}};
+constexpr NamedOutput kBackward[] = {{"dq", &Outputs::dq},
+                                     {"dk", &Outputs::dk},
+                                     {"dv", &Outputs::dv},
+                                     {"dbias", &Outputs::dbias},
+                                     {"dsink", &Outputs::dsink}};
+
 }  // namespace
+
+std::span<const NamedOutput> outputs_of(Pass pass) {
+  return pass == Pass::forward ? std::span<const NamedOutput>(kForward) : std::span<const NamedOutput>(kBackward);
+}
 
 CaseData::CaseData(const Case& description) : case_(description) {
   Random random(case_.seed * 0x9E3779B97F4A7C15);
@@ -37,6 +48,7 @@ CaseData::CaseData(const Case& description) : case_(description) {
   make_positions(random);
   make_intervals(random);
   find_ranges();
+  find_seen_keys();
   make_pairs(random);
   make_heads(random);
   make_rows(random);
@@ -144,6 +156,23 @@ void CaseData::find_ranges() {
 
 bool CaseData::row_counts(int64_t b, int64_t h, int64_t i) const {
   return i < case_.rows(b) && (case_.sink || !range(b, h, i).empty());
+}
+
+void CaseData::find_seen_keys() {
+  const int64_t group = case_.heads / case_.heads_kv;
+  for (int64_t b = 0; b < case_.batch; ++b) {
+    for (int64_t kv = 0; kv < case_.heads_kv; ++kv) {
+      RowsRange rows;
+      for (int64_t h = kv * group; h < (kv + 1) * group; ++h)
+        for (int64_t i = 0; i < case_.rows(b); ++i) rows.add(range(b, h, i));
+      seen_.push_back(rows.any);
+    }
+  }
+}
+
+bool CaseData::key_counts(int64_t b, int64_t kv, int64_t j) const {
+  const KeyRange seen = seen_[b * case_.heads_kv + kv];
+  return j >= seen.lo && j < seen.hi;
 }
 
 // ---- Shapes.
@@ -256,14 +285,10 @@ void CaseData::make_rows(Random& random) {
 void CaseData::make_keys(Random& random) {
   k = Stored(case_.type, keys_shape(case_.head_dim), layout_of(1));
   v = Stored(case_.type, keys_shape(case_.value_dim), layout_of(2));
-  const int64_t group = case_.heads_kv > 0 ? case_.heads / case_.heads_kv : 0;
   for (int64_t b = 0; b < case_.batch; ++b) {
     for (int64_t h = 0; h < case_.heads_kv; ++h) {
-      RowsRange seen;
-      for (int64_t of = h * group; of < (h + 1) * group; ++of)
-        for (int64_t i = 0; i < case_.rows(b); ++i) seen.add(range(b, of, i));
       for (int64_t j = 0; j < case_.keys(b); ++j) {
-        const bool counts = j >= seen.any.lo && j < seen.any.hi;
+        const bool counts = key_counts(b, h, j);
         for (int64_t d = 0; d < case_.head_dim; ++d) {
           const double x = key_element(case_, j, case_.keys(b), d, random.normal());
           if (counts) k.set(x, k_slot(b), k_row(b, j), h, d);
@@ -282,6 +307,17 @@ void CaseData::make_keys(Random& random) {
 Outputs CaseData::outputs() const { return make_outputs({}, true); }
 
 Outputs CaseData::dense_outputs(std::optional<Type> type) const { return make_outputs(type, false); }
+
+Outputs CaseData::zero_outputs() const {
+  Outputs outputs = dense_outputs(Type::f64);
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    for (const auto& [name, output] : outputs_of(pass)) {
+      Stored& t = outputs.*output;
+      t.each([&](int64_t a, int64_t b, int64_t c, int64_t d) { t.set(0, a, b, c, d); });
+    }
+  }
+  return outputs;
+}
 
 Outputs CaseData::make_outputs(std::optional<Type> type, bool as_asked) const {
   Random random(case_.seed + 77);

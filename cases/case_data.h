@@ -14,6 +14,12 @@ struct Outputs {
   Stored dq, dk, dv, dbias, dsink;  // backward
 };
 
+struct NamedOutput {
+  const char* name;
+  Stored Outputs::*output;
+};
+std::span<const NamedOutput> outputs_of(Pass pass);
+
 class CaseData {
  public:
   explicit CaseData(const Case& description);
@@ -25,6 +31,9 @@ class CaseData {
   KeyRange range(int64_t b, int64_t h, int64_t i) const { return ranges_[(b * case_.heads + h) * case_.seqlen_q + i]; }
   bool row_counts(int64_t b, int64_t h, int64_t i) const;  // false: the row gets what a row without keys gets
 
+  // True if some row that reads head `kv` of key j may see it, or a key before and one after it.
+  bool key_counts(int64_t b, int64_t kv, int64_t j) const;
+
   // ---- Where a row and a key lie.
   int64_t q_slot(int64_t b) const { return case_.packed_q.empty() ? b : 0; }
   int64_t q_row(int64_t b, int64_t i) const { return i + (case_.packed_q.empty() ? 0 : first_q_[b]); }
@@ -33,7 +42,8 @@ class CaseData {
 
   // ---- Outputs before the call: poison, or what gradients are added to.
   Outputs outputs() const;                                // as the case asks, between guards
-  Outputs dense_outputs(std::optional<Type> type) const;  // the same numbers; type: of all of them
+  Outputs dense_outputs(std::optional<Type> type) const;  // the same numbers, or 0 (lse: -inf); type: of all of them
+  Outputs zero_outputs() const;                           // dense, fp64
 
   // ---- The call. `results` is written; in a backward, out and lse are read.
   tw_attention attention(const Outputs& results, Pass pass) const;
@@ -57,6 +67,7 @@ class CaseData {
   void make_positions(Random& random);
   void make_intervals(Random& random);
   void find_ranges();
+  void find_seen_keys();
   void make_pairs(Random& random);  // mask and bias
   void make_rows(Random& random);   // q, dout, dlse, prior
   void make_keys(Random& random);   // k, v
@@ -67,6 +78,7 @@ class CaseData {
   int64_t k_slots_ = 0;
   std::vector<int64_t> first_q_, first_k_;  // offsets of packed sequences, the end last
   std::vector<KeyRange> ranges_;            // (b, h, i)
+  std::vector<KeyRange> seen_;              // (b, kv head): from the first to the last key that a row sees
 };
 
 }  // namespace tilewise::cases

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cases/rounding.h"
 #include "cpu/reference/reference.h"
 
 namespace tilewise::cases {
@@ -41,7 +42,7 @@ Problem redirect(Problem problem, const Outputs& to) {
   return problem;
 }
 
-template <class Real, cpu::reference::Terms kTerms = cpu::reference::Terms::gradient>
+template <class Real>
 Status run_reference(const Problem& problem, Type stored) {
   Settings settings;
   settings.workers = available_cores();
@@ -50,24 +51,9 @@ Status run_reference(const Problem& problem, Type stored) {
   if (!workspace) return failure(TW_OUT_OF_MEMORY, "no memory for the reference's workspace");
   Launch launch;
   launch.workspace = workspace.get(), launch.workspace_bytes = bytes, launch.parallel = own_threads();
-  const cpu::reference::Reference<Real, kTerms> reference(problem, stored, settings, launch);
+  const cpu::reference::Reference<Real> reference(problem, stored, settings, launch);
   problem.pass == Pass::forward ? reference.forward() : reference.backward();
   return {};
-}
-
-struct Named {
-  const char* name;
-  Stored Outputs::*output;
-};
-constexpr Named kForward[] = {{"out", &Outputs::out}, {"lse", &Outputs::lse}};
-constexpr Named kBackward[] = {{"dq", &Outputs::dq},
-                               {"dk", &Outputs::dk},
-                               {"dv", &Outputs::dv},
-                               {"dbias", &Outputs::dbias},
-                               {"dsink", &Outputs::dsink}};
-
-std::span<const Named> outputs_of(Pass pass) {
-  return pass == Pass::forward ? std::span<const Named>(kForward) : std::span<const Named>(kBackward);
 }
 
 // False if some number overflowed the type.
@@ -80,19 +66,6 @@ bool holds(const Outputs& outputs, const Outputs& exact, Pass pass) {
     });
   }
   return all;
-}
-
-void clear(Stored& t) {
-  t.each([&](int64_t a, int64_t b, int64_t c, int64_t d) { t.set(0, a, b, c, d); });
-}
-
-// With the exact out and lse.
-Status run_lse_error(const CaseData& data, Problem problem, const Outputs& exact, Outputs& error) {
-  error = data.dense_outputs(Type::f64);
-  for (const auto& [name, output] : kBackward) clear(error.*output);
-  error.out = exact.out, error.lse = exact.lse;
-  problem.accumulate = false;
-  return run_reference<double, cpu::reference::Terms::lse_error>(redirect(problem, error), Type::f64);
 }
 
 // Standard attention; where the type of q cannot hold the scores, they lie in memory as fp32.
@@ -124,8 +97,8 @@ void give(const CaseData& data, const Stored& from, Stored& to, bool is_lse) {
 Status expect(const CaseData& data, Expected& expected) {
   expected.exact = data.dense_outputs(Type::f64);
   expected.standard = data.dense_outputs({});
+  expected.rounding = data.zero_outputs();
   const Outputs asked = data.outputs();
-  expected.out = asked.out, expected.lse = asked.lse;
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     if (pass == Pass::backward && !data.description().backward) break;
     Problem problem;
@@ -134,18 +107,23 @@ Status expect(const CaseData& data, Expected& expected) {
       return status;
     }
     if (Status status = run_standard(data, problem, expected.exact, expected.standard); !status.ok()) return status;
-    if (pass == Pass::forward) continue;
-    if (Status status = run_lse_error(data, problem, expected.exact, expected.lse_error); !status.ok()) return status;
+    bound_rounding(redirect(problem, expected.exact), rounding_unit(data), expected.rounding);
   }
-  give(data, expected.exact.out, expected.out, false);
-  give(data, expected.exact.lse, expected.lse, true);
   return {};
 }
 
-Outputs outputs_for(const CaseData& data, const Expected& expected, Pass pass) {
+Outputs backward_outputs(const CaseData& data, const Outputs& forward) {
   Outputs outputs = data.outputs();
-  if (pass == Pass::backward) outputs.out = expected.out, outputs.lse = expected.lse;
+  give(data, forward.out, outputs.out, false);
+  give(data, forward.lse, outputs.lse, true);
   return outputs;
+}
+
+const Kernel* forward_of(const Kernel& backward) {
+  const std::string name = backward.name, family = name.substr(0, name.rfind('.'));
+  for (const Kernel* kernel : kernels())
+    if (kernel->pass == Pass::forward && family + ".forward" == kernel->name) return kernel;
+  return nullptr;
 }
 
 Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan) {
@@ -163,67 +141,6 @@ Status run_case(const CaseData& data, Pass pass, const RunOptions& options, cons
   launch.workspace = workspace.get(), launch.workspace_bytes = plan.sizing.workspace_bytes;
   launch.parallel = options.pool ? *options.pool : own_threads();
   return run_plan(plan, problem, launch);
-}
-
-// ---- Judging.
-
-namespace {
-
-struct Errors {
-  double largest = 0, error = 0, standard_error = 0;
-  std::string trouble;
-};
-
-Errors errors_of(const Stored& got, const Stored& exact, const Stored& standard) {
-  Errors e;
-  got.each([&](int64_t a, int64_t b, int64_t c, int64_t d) {
-    const double x = got.at(a, b, c, d), want = exact.at(a, b, c, d), plain = standard.at(a, b, c, d);
-    if (!std::isfinite(want) || !std::isfinite(x)) {
-      if (x == want || (std::isnan(x) && std::isnan(want)) || !e.trouble.empty()) return;
-      char text[160];
-      std::snprintf(text, sizeof text, "element (%lld,%lld,%lld,%lld) is %g, must be %g", static_cast<long long>(a),
-                    static_cast<long long>(b), static_cast<long long>(c), static_cast<long long>(d), x, want);
-      e.trouble = text;
-      return;
-    }
-    e.largest = std::max(e.largest, std::abs(want));
-    e.error = std::max(e.error, std::abs(x - want));
-    if (std::isfinite(plain)) e.standard_error = std::max(e.standard_error, std::abs(plain - want));
-  });
-  return e;
-}
-
-double largest(const Stored& t) {
-  double most = 0;
-  t.each([&](int64_t a, int64_t b, int64_t c, int64_t d) { most = std::max(most, std::abs(t.at(a, b, c, d))); });
-  return most;
-}
-
-}  // namespace
-
-std::string Verdict::text() const {
-  char line[320];
-  std::snprintf(line, sizeof line, "%s: error %.3g, allowed %.3g%s%s", output, error, allowed,
-                trouble.empty() ? "" : "; ", trouble.c_str());
-  return line;
-}
-
-std::vector<Verdict> judge(const CaseData& data, const Expected& expected, Pass pass, const Outputs& outputs) {
-  std::vector<Verdict> verdicts;
-  const double share = data.description().type == Type::f32 ? 1e-6 : 1e-5;
-  for (const auto& [name, output] : outputs_of(pass)) {
-    const Stored& got = outputs.*output;
-    if (!got || (output == &Outputs::lse && !data.description().lse)) continue;
-    const Errors e = errors_of(got, expected.exact.*output, expected.standard.*output);
-    Verdict verdict{name, e.error, 0, e.trouble};
-    // An lse is the logarithm of a sum whose relative error it shows: its unit is 1 at least.
-    const double unit = output == &Outputs::lse ? std::max(e.largest, 1.0) : e.largest;
-    verdict.allowed = 2 * e.standard_error + share * unit;
-    if (pass == Pass::backward) verdict.allowed += largest(expected.lse_error.*output);
-    if (!got.gaps_are_untouched()) verdict.trouble += "bytes outside its elements were written";
-    verdicts.push_back(verdict);
-  }
-  return verdicts;
 }
 
 }  // namespace tilewise::cases

@@ -7,10 +7,9 @@
 namespace tilewise::cases {
 
 struct Expected {
-  Outputs exact;      // in fp64, from the reference kernel's loops
-  Outputs standard;   // standard attention with scores and probabilities in the type of q: its error is the yardstick
-  Outputs lse_error;  // what an lse saved as fp32 may do to the gradients (contract C3)
-  Stored out, lse;    // `exact`, rounded to what a forward writes: what every backward is given
+  Outputs exact;     // in fp64, from the reference kernel's loops
+  Outputs standard;  // standard attention with scores and probabilities in the type of q: its error is the yardstick
+  Outputs rounding;  // what rounding may do to each number beyond that (rounding.h)
 };
 
 Status expect(const CaseData& data, Expected& expected);
@@ -26,8 +25,16 @@ struct RunOptions {
 // outputs.out and outputs.lse. `plan` tells what ran.
 Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan);
 
-// Outputs for a run: poisoned; for a backward with `out` and `lse` of `expected`.
-Outputs outputs_for(const CaseData& data, const Expected& expected, Pass pass);
+// Poisoned outputs for a backward, with out and lse as the forward left them; rows that no sequence owns are poison
+// there too. A backward is given what the forward of its own kernel wrote: scores that cancel make any other lse
+// differ from the sum of its exponentials by more than the tolerance.
+Outputs backward_outputs(const CaseData& data, const Outputs& forward);
+
+// The forward kernel whose backward this is; null if there is none.
+const Kernel* forward_of(const Kernel& backward);
+
+// u of contract C8.
+double rounding_unit(const CaseData& data);
 
 struct Verdict {
   const char* output = "";  // "out", "lse", "dq", ...
@@ -39,7 +46,7 @@ struct Verdict {
   std::string text() const;
 };
 
-// One verdict for each output of the pass.
+// One verdict for each output of the pass. Rows and keys that see nothing must be exactly what contract C1 says.
 std::vector<Verdict> judge(const CaseData& data, const Expected& expected, Pass pass, const Outputs& outputs);
 
 }  // namespace tilewise::cases

@@ -41,12 +41,8 @@ uint64_t workspace_bytes(const Problem& problem, const Settings& settings) {
   return static_cast<uint64_t>(Room<Real>(problem, nullptr).bytes * settings.workers);
 }
 
-// What a backward sums up: the gradients, or how far off they may be, at most, when P's exponents are off by
-// |LSE| 2^-24, which is what an LSE saved as fp32 does (contract C3).
-enum class Terms { gradient, lse_error };
-
 // One call: the problem, the arithmetic and the workers.
-template <class Real, Terms kTerms = Terms::gradient>
+template <class Real>
 class Reference {
  public:
   Reference(const Problem& problem, Type stored, const Settings& settings, const Launch& launch)
@@ -187,16 +183,7 @@ class Reference {
     const Real p = g.row.keep(std::exp(s.value - g.lse)), z = g.row.dropout_factor(j);
     const Real dp = g.row.keep(dot(room.dout, v, problem_.value_dim));
     const Real ds = g.row.keep(p * (z * dp + g.shift));
-    return {term(g, g.row.keep(p * z)), term(g, ds), term(g, ds * s.slope * static_cast<Real>(problem_.softmax_scale))};
-  }
-
-  static Real term(const RowGradient& g, Real x) {
-    return kTerms == Terms::gradient ? x : std::abs(x * g.lse) * Real{0x1p-24};
-  }
-
-  // to[0..count) += the terms factor * x
-  static void add_terms(Real factor, const Real* x, int64_t count, Real* to) {
-    for (int64_t i = 0; i < count; ++i) to[i] += factor * (kTerms == Terms::gradient ? x[i] : std::abs(x[i]));
+    return {g.row.keep(p * z), ds, ds * s.slope * static_cast<Real>(problem_.softmax_scale)};
   }
 
   void dq_of(const Sequence& s, int64_t h, int64_t i, const Room<Real>& room) const {
@@ -207,7 +194,7 @@ class Reference {
       each_used_key(g.row, [&](int64_t j) {
         read_key(problem_.k, s, j, kv_head(h), room.k);
         read_key(problem_.v, s, j, kv_head(h), room.v);
-        add_terms(pair_gradient(g, room.k, room.v, j, room).dqk, room.k, problem_.head_dim, dq);
+        add_scaled(pair_gradient(g, room.k, room.v, j, room).dqk, room.k, problem_.head_dim, dq);
       });
     }
     write_values(problem_.dq, row_offset(problem_.dq, s, i, h), problem_.head_dim, dq);
@@ -229,8 +216,8 @@ class Reference {
         g.row.live = {std::max(g.row.live.lo, keys.lo), std::min(g.row.live.hi, keys.hi)};
         each_used_key(g.row, [&](int64_t j) {
           const PairGradient pair = pair_gradient(g, block(j, room.keys, d), block(j, room.values, dv), j, room);
-          add_terms(pair.dqk, room.q, d, block(j, room.dkeys, d));
-          add_terms(pair.p, room.dout, dv, block(j, room.dvalues, dv));
+          add_scaled(pair.dqk, room.q, d, block(j, room.dkeys, d));
+          add_scaled(pair.p, room.dout, dv, block(j, room.dvalues, dv));
         });
       }
     }
@@ -273,7 +260,7 @@ class Reference {
       const Sequence s = sequence_of(problem_, b);
       for (int64_t i = 0; i < s.rows; ++i) {
         const RowGradient g = row_gradient(s, h, i, room);
-        if (g.live()) sum += term(g, std::exp(sink - g.lse) * g.shift);
+        if (g.live()) sum += std::exp(sink - g.lse) * g.shift;
       }
     }
     write_values(problem_.dsink, problem_.dsink.offset(h, 0, 0), 1, &sum);
