@@ -28,7 +28,7 @@ struct Panel {
 
 struct SimdOps {
   const char* isa;
-  double exp2_error;  // the bound it promises
+  double exp2_error, exp_error_growth;  // the bounds it promises
   int lanes, tile_rows, tile_cols, strip_rows, strip_cols;
 
   struct Two {
@@ -37,6 +37,8 @@ struct SimdOps {
   };
   Two two[14];
   void (*fma)(const float* a, const float* b, const float* c, float* to);
+  void (*fms)(const float* a, const float* b, const float* c, float* to);
+  void (*nearest)(const float* a, float* whole, int32_t* integer);
   void (*select)(const float* mask, const float* yes, const float* no, float* to);
   void (*is_nan)(const float* a, float* to);
   bool (*any)(const float* mask);
@@ -50,6 +52,7 @@ struct SimdOps {
                         int64_t count);
 
   void (*exp2)(const float* x, float* to);  // kLanes
+  void (*exp)(const float* x, float* to);   // kLanes
   void (*tanh)(const float* x, float* to);  // kLanes
   void (*rows_to_panel)(const float* rows, int64_t row, int64_t dims, float* panel);
   void (*panel_to_rows)(const float* panel, const float* factor, int64_t dims, float* rows, int64_t row);

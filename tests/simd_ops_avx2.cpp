@@ -3,6 +3,6 @@
 
 namespace tilewise::cpu {
 
-SimdOps avx2_ops() { return ops_of<avx2::Simd>("avx2", 1.6e-7); }
+SimdOps avx2_ops() { return ops_of<avx2::Simd>("avx2", 1.6e-7, 2e-8); }
 
 }  // namespace tilewise::cpu

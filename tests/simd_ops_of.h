@@ -48,6 +48,14 @@ void fill_traits(SimdOps& ops) {
   ops.fma = [](const float* a, const float* b, const float* c, float* to) {
     S::store(to, S::fma(S::load(a), S::load(b), S::load(c)));
   };
+  ops.fms = [](const float* a, const float* b, const float* c, float* to) {
+    S::store(to, S::fms(S::load(a), S::load(b), S::load(c)));
+  };
+  ops.nearest = [](const float* a, float* whole, int32_t* integer) {
+    const auto nearest = S::nearest(S::load(a));
+    S::store(whole, nearest);
+    S::store(reinterpret_cast<float*>(integer), S::to_integer(nearest));
+  };
   ops.select = [](const float* mask, const float* yes, const float* no, float* to) {
     S::store(to, S::select(S::load(mask), S::load(yes), S::load(no)));
   };
@@ -67,6 +75,7 @@ void fill_traits(SimdOps& ops) {
 template <class S>
 void fill_common(SimdOps& ops) {
   ops.exp2 = [](const float* x, float* to) { S::store(to, exp2<S>(S::load(x))); };
+  ops.exp = [](const float* x, float* to) { S::store(to, exp<S>(S::load(x))); };
   ops.tanh = [](const float* x, float* to) { S::store(to, tanh<S>(S::load(x))); };
   ops.rows_to_panel = rows_to_panel<S>;
   ops.panel_to_rows = panel_to_rows<S>;
@@ -99,9 +108,9 @@ void fill_common(SimdOps& ops) {
 }
 
 template <class S>
-SimdOps ops_of(const char* isa, double exp2_error) {
+SimdOps ops_of(const char* isa, double exp2_error, double exp_error_growth) {
   SimdOps ops = {};
-  ops.isa = isa, ops.exp2_error = exp2_error;
+  ops.isa = isa, ops.exp2_error = exp2_error, ops.exp_error_growth = exp_error_growth;
   ops.lanes = S::kLanes;
   ops.tile_rows = S::kTileRows, ops.tile_cols = S::kTileCols;
   ops.strip_rows = S::kStripRows, ops.strip_cols = S::kStripCols;

@@ -52,12 +52,28 @@ TEST_P(SimdTraits, OperationsOfTwo) {
       }
 }
 
-TEST_P(SimdTraits, Fma) {
+TEST_P(SimdTraits, FmaAndFms) {
   for (int round = 0; round < 1000; ++round) {
     const auto a = numbers(ops.lanes), b = numbers(ops.lanes), c = numbers(ops.lanes);
-    std::vector<float> got(ops.lanes);
-    ops.fma(a.data(), b.data(), c.data(), got.data());
-    for (int i = 0; i < ops.lanes; ++i) EXPECT_NEAR(got[i], double{a[i]} * b[i] + c[i], 0x1p-23);
+    std::vector<float> sum(ops.lanes), difference(ops.lanes);
+    ops.fma(a.data(), b.data(), c.data(), sum.data());
+    ops.fms(a.data(), b.data(), c.data(), difference.data());
+    for (int i = 0; i < ops.lanes; ++i) {
+      EXPECT_NEAR(sum[i], double{a[i]} * b[i] + c[i], 0x1p-23);
+      EXPECT_NEAR(difference[i], double{a[i]} * b[i] - c[i], 0x1p-23);
+    }
+  }
+}
+
+TEST_P(SimdTraits, Nearest) {
+  for (float x : {0.f, 0.5f, 1.5f, -0.5f, -1.5f, 2.5000002f, 126.49f, -125.f, -1000.5f, 4194303.f}) {
+    std::vector<float> a(ops.lanes, x), whole(ops.lanes);
+    std::vector<int32_t> integer(ops.lanes);
+    ops.nearest(a.data(), whole.data(), integer.data());
+    for (int i = 0; i < ops.lanes; ++i) {
+      EXPECT_EQ(whole[i], std::nearbyint(x)) << x;
+      EXPECT_EQ(integer[i], static_cast<int32_t>(std::nearbyint(x))) << x;
+    }
   }
 }
 

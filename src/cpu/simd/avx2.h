@@ -22,6 +22,7 @@ struct Simd {
   static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
   static Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vec fms(Vec a, Vec b, Vec c) { return _mm256_fmsub_ps(a, b, c); }
   static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }  // b if either is NaN
   static Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }  // b if either is NaN
 
@@ -81,10 +82,15 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_min_epu32(_mm256_castps_si256(x), least));
   }
 
-  // 2^n for the float n + 1.5 * 2^23 (its low bits are n), multiplied into p in (0.5, 2) by adding to the exponent.
-  static Vec scale_exponent(Vec p, Vec shifted_n) {
-    const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(shifted_n), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
+  // The whole number nearest to x, ties to even; and a whole number as an integer in the lane's bits.
+  static Vec nearest(Vec x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static Vec to_integer(Vec whole) { return _mm256_castsi256_ps(_mm256_cvtps_epi32(whole)); }
+
+  // 2^n p for p in (0.5, 2), by adding to its exponent; n is an integer in the low 9 bits of its lane. A NaN p with an
+  // n that was made of NaN stays NaN.
+  static Vec scale_exponent(Vec p, Vec n) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
   }
 
   static void transpose(Vec (&x)[8]) {

@@ -19,7 +19,8 @@ struct Simd {
   static Vec sub(Vec a, Vec b) { return a - b; }
   static Vec mul(Vec a, Vec b) { return a * b; }
   static Vec div(Vec a, Vec b) { return a / b; }
-  static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }           // rounds twice where the machine has no FMA
+  static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }  // rounds twice where the machine has no FMA
+  static Vec fms(Vec a, Vec b, Vec c) { return a * b - c; }
   static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN
   static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
 
@@ -59,8 +60,13 @@ struct Simd {
   // max(x, floor) for floor < 0; a NaN comes out as floor.
   static Vec clamp_below(Vec x, float floor) { return max(x, set(floor)); }
 
-  // 2^n for the float n + 1.5 * 2^23 (its low bits are n), multiplied into p in (0.5, 2) by adding to the exponent.
-  static Vec scale_exponent(Vec p, Vec shifted_n) { return floats(bits(p) + (bits(shifted_n) << 23)); }
+  // The whole number nearest to |x| < 2^22, ties to even; and a whole number as an integer in the lane's bits.
+  static Vec nearest(Vec x) { return (x + set(0x1.8p23f)) - set(0x1.8p23f); }
+  static Vec to_integer(Vec whole) { return (Vec) __builtin_convertvector(whole, Ints); }
+
+  // 2^n p for p in (0.5, 2), by adding to its exponent; n is an integer in the low 9 bits of its lane. A NaN p with an
+  // n that was made of NaN stays NaN.
+  static Vec scale_exponent(Vec p, Vec n) { return floats(bits(p) + (bits(n) << 23)); }
 
   static void transpose(Vec (&x)[4]) {
     const Vec low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
