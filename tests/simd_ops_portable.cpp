@@ -3,6 +3,6 @@
 
 namespace tilewise::cpu {
 
-SimdOps portable_ops() { return ops_of<portable::Simd>("portable", 1.8e-7, 7e-8); }
+SimdOps portable_ops() { return ops_of<portable::Simd>("portable", 1.8e-7, 8e-8); }
 
 }  // namespace tilewise::cpu

@@ -142,7 +142,7 @@ float exponentials(const ScoreRow& row, float m, float* x) {
   for (int64_t j = 0; j < padded_count<S>(row); j += S::kLanes) {
     const Vec score = S::load(x + j);
     const Vec power = S::mul(S::sub(score, S::set(m)), S::set(kLog2e));
-    const Vec finite = S::select(S::is_nan(power), power, exp2<S>(S::min(S::set(126), power)));
+    const Vec finite = exp2<S>(S::min(S::set(126), power));
     const Vec p = S::keep_unless(S::equal(score, S::set(-kInfinity)), finite);
     sum = S::add(sum, p);
     S::store(x + j, p);

@@ -39,7 +39,7 @@ typename Simd::Vec exp2(typename Simd::Vec x) {
   return exp2_of_parts<S>(S::to_integer(n), S::sub(x, n));
 }
 
-// e^x for x < 88 at the price of exp2; the error grows by |x| 2e-8 (7e-8 without FMA). Below -86.6 it gives 2^-125; NaN
+// e^x for x < 88 at the price of exp2; the error grows by |x| 2e-8 (8e-8 without FMA). Below -86.6 it gives 2^-125; NaN
 // stays NaN.
 template <class Simd>
 typename Simd::Vec exp(typename Simd::Vec x) {

@@ -116,8 +116,8 @@ class PairBlock {
   const float* minus_lse() const { return queries_.minus_lse + panel_ * kCols; }
   const float* shift() const { return queries_.shift + panel_ * kCols; }
 
-  // e^x, where x is above 0 only by rounding or for a dead pair, which may do no harm; exp does not keep a NaN.
-  static Vec prob_of(Vec x) { return S::select(S::is_nan(x), x, exp<S>(S::min(S::set(88), x))); }
+  // e^x, where x is above 0 only by rounding or for a dead pair, which may do no harm. NaN stays NaN.
+  static Vec prob_of(Vec x) { return exp<S>(S::min(S::set(88), x)); }
 
   void finish_probs(int64_t key) {
     const Vec scale = S::set(problem_.softmax_scale);
