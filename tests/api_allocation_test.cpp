@@ -1,7 +1,10 @@
 // Plan and run allocate nothing, once the library's threads have started; one-shot calls give back what they take.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 
 #include "api_call.h"
@@ -18,7 +21,8 @@ void __libc_free(void*);
 
 namespace {
 std::atomic<int64_t> allocations{0}, frees{0};
-}
+std::atomic<bool> memory_has_run_out{false}, threads_have_run_out{false};
+}  // namespace
 
 extern "C" {
 void* malloc(size_t bytes) { return ++allocations, __libc_malloc(bytes); }
@@ -27,8 +31,12 @@ void* realloc(void* block, size_t bytes) { return ++allocations, __libc_realloc(
 void* memalign(size_t alignment, size_t bytes) { return ++allocations, __libc_memalign(alignment, bytes); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** block, size_t alignment, size_t bytes) {
-  *block = memalign(alignment, bytes);
-  return *block ? 0 : 12;
+  *block = memory_has_run_out ? nullptr : memalign(alignment, bytes);
+  return *block ? 0 : ENOMEM;
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
+  static const auto create = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return threads_have_run_out ? EAGAIN : create(thread, attributes, start, argument);
 }
 void free(void* block) {
   if (block) ++frees;
@@ -103,6 +111,30 @@ TEST(Allocation, OneShotCallsGiveBackWhatTheyTake) {
     if (c.forward() != TW_OK || c.backward() != TW_OK) std::abort();
   }
   EXPECT_EQ(allocations - taken, frees - given);
+}
+
+TEST(Allocation, NoMemoryForTheWorkspace) {
+  Call c;
+  memory_has_run_out = true;
+  const tw_status forward = c.forward(), backward = c.backward();
+  memory_has_run_out = false;
+  EXPECT_EQ(forward, TW_OUT_OF_MEMORY);
+  EXPECT_EQ(backward, TW_OUT_OF_MEMORY);
+  EXPECT_TRUE(last_error_has("no memory for a workspace of")) << tw_last_error();
+  EXPECT_TRUE(c.forward_is_untouched() && c.backward_is_untouched());
+}
+
+TEST(Allocation, AThreadThatCannotStartIsNoError) {
+  Call one, many;
+  one.a.threads = 1;
+  many.a.threads = 40;
+  ASSERT_EQ(one.forward(), TW_OK);
+  threads_have_run_out = true;
+  EXPECT_EQ(many.forward(), TW_OK) << tw_last_error();
+  threads_have_run_out = false;
+  EXPECT_EQ(one.out, many.out);
+  EXPECT_EQ(many.forward(), TW_OK) << "and they start when they can";
+  EXPECT_EQ(one.out, many.out);
 }
 
 TEST(Allocation, MergeTakesNothing) {

@@ -110,6 +110,18 @@ TEST(Shell, NamesTheSpanThatIsTooShort) {
   EXPECT_TRUE(c.forward_is_untouched() && c.backward_is_untouched());
 }
 
+TEST(Shell, WritesNothingConst) {
+  Call c;
+  const std::vector<float>&out = c.out, &dv = c.dv;
+  Attention attention = attention_of(c);
+  attention.out = {out, kB, kSq, kH, kDv};
+  EXPECT_EQ(forward(attention).message, "out: its span is const but the call writes it");
+  Gradients gradients = gradients_of(c);
+  EXPECT_TRUE(backward(attention, gradients)) << "which only reads out";
+  gradients.dv = {dv, kB, kSk, kHk, kDv};
+  EXPECT_EQ(backward(attention, gradients).message, "dv: its span is const but the call writes it");
+}
+
 TEST(Shell, TakesConstInputsAndEveryType) {
   const std::vector<float> q(8, 1.0f);
   EXPECT_EQ(TensorView(q, 1, 1, 1, 8).dtype, TW_F32);

@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -77,31 +78,34 @@ inline constexpr std::int32_t kDtype<std::int32_t> = TW_I32;
 template <>
 inline constexpr std::int32_t kDtype<std::int64_t> = TW_I64;
 
-template <class T>
-concept Element = kDtype<std::remove_const_t<T>>
-!= TW_NONE;
+// Spans, arrays and vectors of these, the const ones too; a temporary vector is not one.
+template <class Range>
+concept ElementRange = std::ranges::contiguous_range<Range> && std::ranges::borrowed_range<Range> &&
+    (kDtype<std::ranges::range_value_t<Range>> != TW_NONE);
 
 // A strided view of up to four axes; strides count elements. A default one is an absent tensor; one without memory, for
 // planning, or with strides of its own is made by tw_tensor_of.
 struct TensorView : tw_tensor {
-  bool fits = true;  // the span it was made from holds all its elements
+  bool fits = true;       // the span it was made from holds all its elements
+  bool is_const = false;  // that span is one of const elements
 
   TensorView() : tw_tensor{} {}
   TensorView(const tw_tensor& tensor) : tw_tensor(tensor) {}
 
-  // Row-major over a span, array or vector; inputs may be const.
-  template <std::ranges::contiguous_range Range>
-  requires std::ranges::borrowed_range<Range> && Element<std::ranges::range_value_t<Range>> TensorView(
-      Range&& data, std::int64_t n0, std::int64_t n1 = 1, std::int64_t n2 = 1, std::int64_t n3 = 1)
-      : tw_tensor(tw_tensor_of(std::ranges::data(data), kDtype<std::ranges::range_value_t<Range>>, n0, n1, n2, n3)) {
+  // Row-major.
+  template <ElementRange Range>
+  TensorView(Range&& memory, std::int64_t n0, std::int64_t n1 = 1, std::int64_t n2 = 1, std::int64_t n3 = 1)
+      : tw_tensor(tw_tensor_of(std::ranges::data(memory), kDtype<std::ranges::range_value_t<Range>>, n0, n1, n2, n3)) {
     const double elements =
         static_cast<double>(n0) * static_cast<double>(n1) * static_cast<double>(n2) * static_cast<double>(n3);
-    fits = elements <= static_cast<double>(std::ranges::size(data));
+    fits = elements <= static_cast<double>(std::ranges::size(memory));
+    is_const = std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
   }
+
   // The same memory with two axes exchanged: (B,H,S,D) memory as (B,S,H,D).
   TensorView swapped(int a, int b) const {
     TensorView view = tw_tensor_swap(*this, a, b);
-    view.fits = fits;
+    view.fits = fits, view.is_const = is_const;
     return view;
   }
 };
@@ -138,6 +142,14 @@ struct Gradients {
   bool accumulate = false;
 };
 
+// Results over disjoint keys: fields as in tw_merge.
+struct PartialResults {
+  TensorView out_parts = {}, lse_parts = {};  // the first part
+  std::int64_t parts = 0, out_part_stride = 0, lse_part_stride = 0;
+  TensorView out = {}, lse = {};
+  std::int32_t device_type = TW_CPU, device_index = 0, threads = 0;
+};
+
 struct Exec {
   std::span<std::byte> workspace = {};
   const tw_thread_pool* pool = nullptr;
@@ -155,18 +167,27 @@ inline std::span<std::byte> aligned(std::span<std::byte> memory) {
 
 namespace shell {
 
+enum class Use { read, written };
+
 struct NamedView {
   const char* name;
   const TensorView& view;
+  Use use = Use::read;
 };
 
 inline Result outcome(tw_status status) { return status == TW_OK ? Result{} : Result{status, tw_last_error()}; }
 
+template <class Struct>
+Struct sized() {
+  Struct zero{};
+  zero.struct_size = sizeof zero;
+  return zero;
+}
+
 inline std::uint32_t flag(bool on, std::uint32_t bit) { return on ? bit : 0; }
 
 inline tw_attention c_struct(const Attention& a) {
-  tw_attention c;
-  TW_INIT(c);
+  auto c = sized<tw_attention>();
   c.flags = flag(a.causal, TW_CAUSAL) | flag(a.top_left, TW_TOP_LEFT) |
             flag(a.window_left.has_value(), TW_WINDOW_LEFT) | flag(a.window_right.has_value(), TW_WINDOW_RIGHT) |
             flag(a.softmax_scale.has_value(), TW_SOFTMAX_SCALE) | flag(a.mask_tail, TW_MASK_TAIL) |
@@ -190,45 +211,70 @@ inline tw_attention c_struct(const Attention& a) {
 }
 
 inline tw_attention_grad c_struct(const Gradients& g) {
-  tw_attention_grad c;
-  TW_INIT(c);
+  auto c = sized<tw_attention_grad>();
   c.flags = flag(g.accumulate, TW_GRAD_ACCUMULATE);
   c.dout = g.dout, c.dlse = g.dlse, c.dq = g.dq, c.dk = g.dk, c.dv = g.dv, c.dbias = g.dbias, c.dsink = g.dsink;
   return c;
 }
 
 inline tw_exec c_struct(const Exec& e) {
-  tw_exec c;
-  TW_INIT(c);
+  auto c = sized<tw_exec>();
   c.stream = e.stream, c.pool = e.pool, c.fault = e.fault;
   c.workspace = e.workspace.data(), c.workspace_bytes = e.workspace.size();
   return c;
 }
 
-// The C interface sees pointers only; that spans are long enough is checked here.
-template <class... Views>
-Result check_spans(const Views&... views) {
-  const char* too_short = nullptr;
-  ((too_short = too_short || views.view.fits ? too_short : views.name), ...);
-  if (!too_short) return {};
-  return {TW_INVALID_ARGUMENT, std::string(too_short) + ": its span is shorter than its shape"};
+// The C interface sees pointers only; that spans are long enough, and not const where written, is checked here.
+inline Result check_spans(std::initializer_list<NamedView> views) {
+  for (const auto& [name, view, use] : views) {
+    if (!view.fits) return {TW_INVALID_ARGUMENT, std::string(name) + ": its span is shorter than its shape"};
+    if (use == Use::written && view.is_const) {
+      return {TW_INVALID_ARGUMENT, std::string(name) + ": its span is const but the call writes it"};
+    }
+  }
+  return {};
 }
 
-inline Result check_spans(const Attention& a) {
-  return check_spans(
-      NamedView{"q", a.q}, NamedView{"k", a.k}, NamedView{"v", a.v}, NamedView{"out", a.out}, NamedView{"lse", a.lse},
-      NamedView{"cu_seqlens_q", a.cu_seqlens_q}, NamedView{"cu_seqlens_k", a.cu_seqlens_k},
-      NamedView{"seqused_q", a.seqused_q}, NamedView{"seqused_k", a.seqused_k}, NamedView{"leftpad_k", a.leftpad_k},
-      NamedView{"batch_index_k", a.batch_index_k}, NamedView{"bias", a.bias}, NamedView{"alibi_slopes", a.alibi_slopes},
-      NamedView{"sink", a.sink}, NamedView{"mask", a.mask}, NamedView{"key_begin", a.key_begin},
-      NamedView{"key_end", a.key_end}, NamedView{"q_positions", a.q_positions}, NamedView{"k_positions", a.k_positions},
-      NamedView{"dropout_state", a.dropout_state}, NamedView{"prior_out", a.prior_out},
-      NamedView{"prior_lse", a.prior_lse});
+inline Result check_spans(const Attention& a, Use results) {
+  return check_spans({{"q", a.q},
+                      {"k", a.k},
+                      {"v", a.v},
+                      {"out", a.out, results},
+                      {"lse", a.lse, results},
+                      {"cu_seqlens_q", a.cu_seqlens_q},
+                      {"cu_seqlens_k", a.cu_seqlens_k},
+                      {"seqused_q", a.seqused_q},
+                      {"seqused_k", a.seqused_k},
+                      {"leftpad_k", a.leftpad_k},
+                      {"batch_index_k", a.batch_index_k},
+                      {"bias", a.bias},
+                      {"alibi_slopes", a.alibi_slopes},
+                      {"sink", a.sink},
+                      {"mask", a.mask},
+                      {"key_begin", a.key_begin},
+                      {"key_end", a.key_end},
+                      {"q_positions", a.q_positions},
+                      {"k_positions", a.k_positions},
+                      {"dropout_state", a.dropout_state},
+                      {"prior_out", a.prior_out},
+                      {"prior_lse", a.prior_lse}});
 }
 
 inline Result check_spans(const Gradients& g) {
-  return check_spans(NamedView{"dout", g.dout}, NamedView{"dlse", g.dlse}, NamedView{"dq", g.dq}, NamedView{"dk", g.dk},
-                     NamedView{"dv", g.dv}, NamedView{"dbias", g.dbias}, NamedView{"dsink", g.dsink});
+  return check_spans({{"dout", g.dout},
+                      {"dlse", g.dlse},
+                      {"dq", g.dq, Use::written},
+                      {"dk", g.dk, Use::written},
+                      {"dv", g.dv, Use::written},
+                      {"dbias", g.dbias, Use::written},
+                      {"dsink", g.dsink, Use::written}});
+}
+
+inline Result check_spans(const PartialResults& p) {
+  return check_spans({{"out_parts", p.out_parts},
+                      {"lse_parts", p.lse_parts},
+                      {"out", p.out, Use::written},
+                      {"lse", p.lse, Use::written}});
 }
 
 }  // namespace shell
@@ -236,14 +282,14 @@ inline Result check_spans(const Gradients& g) {
 // ---- One-shot calls.
 
 inline Result forward(const Attention& attention, const Exec& exec = {}) {
-  if (Result result = shell::check_spans(attention); !result) return result;
+  if (Result result = shell::check_spans(attention, shell::Use::written); !result) return result;
   const tw_attention a = shell::c_struct(attention);
   const tw_exec e = shell::c_struct(exec);
   return shell::outcome(tw_attention_forward(&a, &e));
 }
 
 inline Result backward(const Attention& attention, const Gradients& gradients, const Exec& exec = {}) {
-  if (Result result = shell::check_spans(attention); !result) return result;
+  if (Result result = shell::check_spans(attention, shell::Use::read); !result) return result;
   if (Result result = shell::check_spans(gradients); !result) return result;
   const tw_attention a = shell::c_struct(attention);
   const tw_attention_grad g = shell::c_struct(gradients);
@@ -270,7 +316,7 @@ inline Result plan_backward(const Attention& attention, const Gradients& gradien
 }
 
 inline Result run(const AttentionPlan& plan, const Attention& attention, const Exec& exec = {}) {
-  if (Result result = shell::check_spans(attention); !result) return result;
+  if (Result result = shell::check_spans(attention, shell::Use::written); !result) return result;
   const tw_attention a = shell::c_struct(attention);
   const tw_exec e = shell::c_struct(exec);
   return shell::outcome(tw_attention_run(&plan, &a, nullptr, &e));
@@ -278,7 +324,7 @@ inline Result run(const AttentionPlan& plan, const Attention& attention, const E
 
 inline Result run(const AttentionPlan& plan, const Attention& attention, const Gradients& gradients,
                   const Exec& exec = {}) {
-  if (Result result = shell::check_spans(attention); !result) return result;
+  if (Result result = shell::check_spans(attention, shell::Use::read); !result) return result;
   if (Result result = shell::check_spans(gradients); !result) return result;
   const tw_attention a = shell::c_struct(attention);
   const tw_attention_grad g = shell::c_struct(gradients);
@@ -286,24 +332,11 @@ inline Result run(const AttentionPlan& plan, const Attention& attention, const G
   return shell::outcome(tw_attention_run(&plan, &a, &g, &e));
 }
 
-// ---- Merge of results over disjoint keys: fields as in tw_merge.
-
-struct PartialResults {
-  TensorView out_parts = {}, lse_parts = {};  // the first part
-  std::int64_t parts = 0, out_part_stride = 0, lse_part_stride = 0;
-  TensorView out = {}, lse = {};
-  std::int32_t device_type = TW_CPU, device_index = 0, threads = 0;
-};
+// ---- Merge.
 
 inline Result merge(const PartialResults& p, const Exec& exec = {}) {
-  if (Result result =
-          shell::check_spans(shell::NamedView{"out_parts", p.out_parts}, shell::NamedView{"lse_parts", p.lse_parts},
-                             shell::NamedView{"out", p.out}, shell::NamedView{"lse", p.lse});
-      !result) {
-    return result;
-  }
-  tw_merge m;
-  TW_INIT(m);
+  if (Result result = shell::check_spans(p); !result) return result;
+  auto m = shell::sized<tw_merge>();
   m.device_type = p.device_type, m.device_index = p.device_index, m.threads = p.threads;
   m.parts = p.parts, m.out_part_stride = p.out_part_stride, m.lse_part_stride = p.lse_part_stride;
   m.out_parts = p.out_parts, m.lse_parts = p.lse_parts, m.out = p.out, m.lse = p.lse;
