@@ -11,6 +11,7 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Every allocation of this program, the C library's own too, comes through here.
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-*)
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -43,6 +44,7 @@ void free(void* block) {
   __libc_free(block);
 }
 }
+// NOLINTEND(bugprone-reserved-identifier, readability-*)
 
 namespace tilewise::test {
 namespace {

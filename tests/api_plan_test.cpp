@@ -70,7 +70,7 @@ struct Change {
   void (*change)(Call& c);
   const char* message = nullptr;  // none: the plan serves it
 };
-void PrintTo(const Change& change, std::ostream* stream) { *stream << change.name; }
+std::ostream& operator<<(std::ostream& stream, const Change& change) { return stream << change.name; }
 
 class PlanChange : public testing::TestWithParam<Change> {};
 

@@ -17,7 +17,7 @@ struct Rule {
   const char* message;  // a part of it
 };
 
-void PrintTo(const Rule& rule, std::ostream* stream) { *stream << rule.name; }
+std::ostream& operator<<(std::ostream& stream, const Rule& rule) { return stream << rule.name; }
 
 class BrokenRule : public testing::TestWithParam<Rule> {};
 

@@ -51,9 +51,9 @@ TEST(OwnThreads, StartedTasksRunAtOnce) {
 
 TEST(OwnThreads, ServeManyCallersAtOnce) {
   std::atomic<int> failures{0};
-  std::vector<std::thread> callers;
-  for (int caller = 0; caller < 6; ++caller) {
-    callers.emplace_back([&] {
+  std::thread callers[6];
+  for (std::thread& caller : callers) {
+    caller = std::thread([&] {
       for (size_t repeat = 0; repeat < 400; ++repeat) {
         Counts counts(1 + repeat % 7);
         own_threads()(static_cast<int64_t>(counts.calls.size()), Counts::count, &counts);
@@ -211,12 +211,11 @@ TEST(ManyThreads, SameBitsAtAnyCount) {
 TEST(ManyThreads, CallersDoNotMeet) {
   LongCall alone(2);
   alone.run(nullptr);
-  std::vector<std::thread> callers;
-  std::vector<std::unique_ptr<LongCall>> calls;
-  for (int caller = 0; caller < 4; ++caller) calls.push_back(std::make_unique<LongCall>(2));
-  for (auto& call : calls) callers.emplace_back([&call] { call->run(nullptr); });
+  LongCall calls[] = {LongCall(2), LongCall(2), LongCall(2), LongCall(2)};
+  std::thread callers[std::size(calls)];
+  for (size_t i = 0; i < std::size(calls); ++i) callers[i] = std::thread([&call = calls[i]] { call.run(nullptr); });
   for (std::thread& caller : callers) caller.join();
-  for (auto& call : calls) call->expect_same_bits(alone);
+  for (const LongCall& call : calls) call.expect_same_bits(alone);
 }
 
 // One plan may be used from many threads; errors belong to the thread that made them.
