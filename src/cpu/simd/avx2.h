@@ -111,20 +111,18 @@ struct Simd {
   }
 
   // c[r][0..24) = init[r][0..24) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..24),  r < 4; count is a
-  // positive multiple of 4. Strides count floats. From memory to memory in assembly, because GCC 12 folds the b loads
-  // into the FMAs (16 loads for 12 FMAs: 67 % of peak) or spills sums; nothing is left for it to allocate.
+  // positive multiple of 4. Strides count floats. `init` is added last: what sums many blocks then rounds once a block,
+  // not once a key. From memory to memory in assembly, because GCC 12 folds the b loads into the FMAs (16 loads for 12
+  // FMAs: 67 % of peak) or spills sums; nothing is left for it to allocate.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     const int64_t row = a_row * 4, row3 = a_row * 12, step = a_step * 4, b_next = b_row * 4, c_next = c_row * 4;
     const int64_t init_next = init_row * 4;
     asm volatile(
-        "vmovups (%[init]), %%ymm0\n\t  vmovups 32(%[init]), %%ymm1\n\t  vmovups 64(%[init]), %%ymm2\n\t"
-        "add %[init_next], %[init]\n\t"
-        "vmovups (%[init]), %%ymm3\n\t  vmovups 32(%[init]), %%ymm4\n\t  vmovups 64(%[init]), %%ymm5\n\t"
-        "add %[init_next], %[init]\n\t"
-        "vmovups (%[init]), %%ymm6\n\t  vmovups 32(%[init]), %%ymm7\n\t  vmovups 64(%[init]), %%ymm8\n\t"
-        "add %[init_next], %[init]\n\t"
-        "vmovups (%[init]), %%ymm9\n\t  vmovups 32(%[init]), %%ymm10\n\t vmovups 64(%[init]), %%ymm11\n\t"
+        "vxorps %%ymm0, %%ymm0, %%ymm0\n\t  vxorps %%ymm1, %%ymm1, %%ymm1\n\t  vxorps %%ymm2, %%ymm2, %%ymm2\n\t"
+        "vxorps %%ymm3, %%ymm3, %%ymm3\n\t  vxorps %%ymm4, %%ymm4, %%ymm4\n\t  vxorps %%ymm5, %%ymm5, %%ymm5\n\t"
+        "vxorps %%ymm6, %%ymm6, %%ymm6\n\t  vxorps %%ymm7, %%ymm7, %%ymm7\n\t  vxorps %%ymm8, %%ymm8, %%ymm8\n\t"
+        "vxorps %%ymm9, %%ymm9, %%ymm9\n\t  vxorps %%ymm10, %%ymm10, %%ymm10\n\t  vxorps %%ymm11, %%ymm11, %%ymm11\n\t"
         ".p2align 5\n"
         "1:\n\t"
         ".rept 4\n\t"
@@ -150,13 +148,21 @@ struct Simd {
         ".endr\n\t"
         "sub $4, %[count]\n\t"
         "jnz 1b\n\t"
+        "vaddps (%[init]), %%ymm0, %%ymm0\n\t  vaddps 32(%[init]), %%ymm1, %%ymm1\n\t  vaddps 64(%[init]), %%ymm2, "
+        "%%ymm2\n\t"
         "vmovups %%ymm0, (%[c])\n\t  vmovups %%ymm1, 32(%[c])\n\t  vmovups %%ymm2, 64(%[c])\n\t"
-        "add %[c_next], %[c]\n\t"
+        "add %[init_next], %[init]\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[init]), %%ymm3, %%ymm3\n\t  vaddps 32(%[init]), %%ymm4, %%ymm4\n\t  vaddps 64(%[init]), %%ymm5, "
+        "%%ymm5\n\t"
         "vmovups %%ymm3, (%[c])\n\t  vmovups %%ymm4, 32(%[c])\n\t  vmovups %%ymm5, 64(%[c])\n\t"
-        "add %[c_next], %[c]\n\t"
+        "add %[init_next], %[init]\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[init]), %%ymm6, %%ymm6\n\t  vaddps 32(%[init]), %%ymm7, %%ymm7\n\t  vaddps 64(%[init]), %%ymm8, "
+        "%%ymm8\n\t"
         "vmovups %%ymm6, (%[c])\n\t  vmovups %%ymm7, 32(%[c])\n\t  vmovups %%ymm8, 64(%[c])\n\t"
-        "add %[c_next], %[c]\n\t"
-        "vmovups %%ymm9, (%[c])\n\t  vmovups %%ymm10, 32(%[c])\n\t vmovups %%ymm11, 64(%[c])\n\t"
+        "add %[init_next], %[init]\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[init]), %%ymm9, %%ymm9\n\t  vaddps 32(%[init]), %%ymm10, %%ymm10\n\t  vaddps 64(%[init]), %%ymm11, "
+        "%%ymm11\n\t"
+        "vmovups %%ymm9, (%[c])\n\t  vmovups %%ymm10, 32(%[c])\n\t  vmovups %%ymm11, 64(%[c])\n\t"
         : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [init] "+r"(init), [count] "+r"(count)
         : [row] "r"(row), [row3] "r"(row3), [step] "r"(step), [b_next] "r"(b_next), [c_next] "r"(c_next),
           [init_next] "r"(init_next)
@@ -168,14 +174,11 @@ struct Simd {
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     const int64_t row = a_row * 4, row3 = a_row * 12, row5 = a_row * 20, b_next = b_row * 4, c_next = c_row * 4;
-    float* read = c;
     asm volatile(
-        "vmovups (%[read]), %%ymm0\n\t  vmovups 32(%[read]), %%ymm1\n\t   add %[c_next], %[read]\n\t"
-        "vmovups (%[read]), %%ymm2\n\t  vmovups 32(%[read]), %%ymm3\n\t   add %[c_next], %[read]\n\t"
-        "vmovups (%[read]), %%ymm4\n\t  vmovups 32(%[read]), %%ymm5\n\t   add %[c_next], %[read]\n\t"
-        "vmovups (%[read]), %%ymm6\n\t  vmovups 32(%[read]), %%ymm7\n\t   add %[c_next], %[read]\n\t"
-        "vmovups (%[read]), %%ymm8\n\t  vmovups 32(%[read]), %%ymm9\n\t   add %[c_next], %[read]\n\t"
-        "vmovups (%[read]), %%ymm10\n\t vmovups 32(%[read]), %%ymm11\n\t"
+        "vxorps %%ymm0, %%ymm0, %%ymm0\n\t  vxorps %%ymm1, %%ymm1, %%ymm1\n\t  vxorps %%ymm2, %%ymm2, %%ymm2\n\t"
+        "vxorps %%ymm3, %%ymm3, %%ymm3\n\t  vxorps %%ymm4, %%ymm4, %%ymm4\n\t  vxorps %%ymm5, %%ymm5, %%ymm5\n\t"
+        "vxorps %%ymm6, %%ymm6, %%ymm6\n\t  vxorps %%ymm7, %%ymm7, %%ymm7\n\t  vxorps %%ymm8, %%ymm8, %%ymm8\n\t"
+        "vxorps %%ymm9, %%ymm9, %%ymm9\n\t  vxorps %%ymm10, %%ymm10, %%ymm10\n\t  vxorps %%ymm11, %%ymm11, %%ymm11\n\t"
         ".p2align 5\n"
         "1:\n\t"
         ".rept 4\n\t"
@@ -202,13 +205,19 @@ struct Simd {
         ".endr\n\t"
         "sub $4, %[count]\n\t"
         "jnz 1b\n\t"
-        "vmovups %%ymm0, (%[c])\n\t   vmovups %%ymm1, 32(%[c])\n\t   add %[c_next], %[c]\n\t"
-        "vmovups %%ymm2, (%[c])\n\t   vmovups %%ymm3, 32(%[c])\n\t   add %[c_next], %[c]\n\t"
-        "vmovups %%ymm4, (%[c])\n\t   vmovups %%ymm5, 32(%[c])\n\t   add %[c_next], %[c]\n\t"
-        "vmovups %%ymm6, (%[c])\n\t   vmovups %%ymm7, 32(%[c])\n\t   add %[c_next], %[c]\n\t"
-        "vmovups %%ymm8, (%[c])\n\t   vmovups %%ymm9, 32(%[c])\n\t   add %[c_next], %[c]\n\t"
+        "vaddps (%[c]), %%ymm0, %%ymm0\n\t  vaddps 32(%[c]), %%ymm1, %%ymm1\n\t"
+        "vmovups %%ymm0, (%[c])\n\t  vmovups %%ymm1, 32(%[c])\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[c]), %%ymm2, %%ymm2\n\t  vaddps 32(%[c]), %%ymm3, %%ymm3\n\t"
+        "vmovups %%ymm2, (%[c])\n\t  vmovups %%ymm3, 32(%[c])\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[c]), %%ymm4, %%ymm4\n\t  vaddps 32(%[c]), %%ymm5, %%ymm5\n\t"
+        "vmovups %%ymm4, (%[c])\n\t  vmovups %%ymm5, 32(%[c])\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[c]), %%ymm6, %%ymm6\n\t  vaddps 32(%[c]), %%ymm7, %%ymm7\n\t"
+        "vmovups %%ymm6, (%[c])\n\t  vmovups %%ymm7, 32(%[c])\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[c]), %%ymm8, %%ymm8\n\t  vaddps 32(%[c]), %%ymm9, %%ymm9\n\t"
+        "vmovups %%ymm8, (%[c])\n\t  vmovups %%ymm9, 32(%[c])\n\t  add %[c_next], %[c]\n\t"
+        "vaddps (%[c]), %%ymm10, %%ymm10\n\t  vaddps 32(%[c]), %%ymm11, %%ymm11\n\t"
         "vmovups %%ymm10, (%[c])\n\t  vmovups %%ymm11, 32(%[c])\n\t"
-        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [read] "+r"(read), [count] "+r"(count)
+        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [count] "+r"(count)
         : [row] "r"(row), [row3] "r"(row3), [row5] "r"(row5), [b_next] "r"(b_next), [c_next] "r"(c_next)
         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
           "xmm13", "xmm14", "xmm15", "memory", "cc");

@@ -83,9 +83,7 @@ struct Simd {
   // positive multiple of 4. Strides count floats.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
-    Vec sum[kTileRows][2];
-    for (int r = 0; r < kTileRows; ++r)
-      for (int v = 0; v < 2; ++v) sum[r][v] = load(init + r * init_row + v * kLanes);
+    Vec sum[kTileRows][2] = {};
     for (int64_t k = 0; k < count; ++k, a += a_step, b += b_row) {
       const Vec b0 = load(b), b1 = load(b + kLanes);
       for (int r = 0; r < kTileRows; ++r) {
@@ -95,7 +93,8 @@ struct Simd {
       }
     }
     for (int r = 0; r < kTileRows; ++r)
-      for (int v = 0; v < 2; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
+      for (int v = 0; v < 2; ++v)
+        store(c + r * c_row + v * kLanes, add(load(init + r * init_row + v * kLanes), sum[r][v]));
   }
 
   // c[r][0..8) += sum over k < count of a[r * a_row + k] * b[k][0..8),  r < 4; count is a positive multiple of 4.

@@ -224,11 +224,12 @@ class ForwardWorker {
       for (int r = 0; r < kRows; ++r) p[r] = S::sub(S::load(tile + r * kCols + v * kLanes), reference);
       for (int r = 0; r < kRows; ++r) broken = S::either(broken, S::not_below_equal(p[r], bound));
       exp2.apply(p);
-      total[v] = S::load(l + v * kLanes);
+      total[v] = S::set(0);
       for (int r = 0; r < kRows; ++r) {
         S::store(probs + r * kCols + v * kLanes, p[r]);
         total[v] = S::add(total[v], p[r]);
       }
+      total[v] = S::add(S::load(l + v * kLanes), total[v]);
     }
     if (S::any(broken)) return false;
     for (int v = 0; v < kVecs; ++v) S::store(l + v * kLanes, total[v]);
@@ -254,7 +255,7 @@ class ForwardWorker {
         exp2_.apply(factor);
         rescale(panel, key, v, S::select(grown, factor[0], S::set(1)));
       }
-      Vec x[kRows], total = S::load(l);
+      Vec x[kRows], total = S::set(0);
       for (int r = 0; r < kRows; ++r) p[r] = x[r] = S::sub(s[r], reference);
       exp2_.apply(p);
       for (int r = 0; r < kRows; ++r) {
@@ -262,7 +263,7 @@ class ForwardWorker {
         S::store(probs_t_ + (key + r) * kCols + v * kLanes, p[r]);
         total = S::add(total, p[r]);
       }
-      S::store(l, total);
+      S::store(l, S::add(S::load(l), total));
     }
   }
 
