@@ -32,6 +32,7 @@ Columns (--json and --csv have all of them, under fixed names):
   ms, p10, p90     median of the runs, tenth and ninetieth percentile
   GFLOP/s          of the products over live pairs: 4 * head_dim a pair forward, 10 * head_dim backward
   % peak           of the FMA rate measured beside each run, with the kernel's own instruction set; median
+  moved            bytes between slow and fast memory, by the model (`tilewise traffic`)
   workspace        what the plan asks for
   peak memory      growth of the process while the first run touched workspace and outputs
   max error        max |x - fp64| / max |fp64|, the worst of the outputs (--check)

@@ -31,6 +31,7 @@ Three ways to compute the same causal attention, their matrix products equally g
 Columns:
   max error   max |x - fp64| / max |fp64| against the same attention in double precision
   workspace   memory beside inputs and outputs
+  moved       bytes between slow and fast memory, by the model of `tilewise traffic`
 
 Examples:
   tilewise demo
@@ -94,7 +95,8 @@ class Demo {
   }
 
   void heading(const std::string& text) {
-    const std::string columns = fmt::format(kPattern, "tokens", "algorithm", "max error", "ms", "", "workspace");
+    const std::string columns =
+        fmt::format(kPattern, "tokens", "algorithm", "max error", "ms", "", "workspace", "moved", "");
     print(fmt::format("\n{}\n{}\n", bold(text), columns));
   }
 
@@ -141,8 +143,9 @@ class Demo {
       const Contender& contender = *contenders[i];
       const Timing& timing = timings[timed++];
       add_measured(table_, workload, contender, timing);
-      lines[i] = DemoLine{median(timing.ms), *contender.max_error,
-                          static_cast<int64_t>(contender.call.plan().sizing.workspace_bytes)};
+      lines[i] =
+          DemoLine{median(timing.ms), *contender.max_error,
+                   static_cast<int64_t>(contender.call.plan().sizing.workspace_bytes), bytes_moved(contender.call)};
     }
     return lines;
   }
@@ -157,7 +160,8 @@ class Demo {
     };
     const auto standard = lines[kStandard].value_or(line);
     return fmt::format(kPattern, length, title, error_text(line.error), time_text(line.ms), less(standard.ms, line.ms),
-                       size_text(line.workspace)) +
+                       size_text(line.workspace), size_text(line.moved),
+                       less(static_cast<double>(standard.moved), static_cast<double>(line.moved))) +
            "\n";
   }
 
@@ -165,7 +169,7 @@ class Demo {
     progress_.show(done_, fmt::format("{} tokens, {}", count_text(tokens), what));
   }
 
-  static constexpr const char* kPattern = "{:>7}  {:<17}{:>10}{:>10}  {:<11}{:>10}";
+  static constexpr const char* kPattern = "{:>7}  {:<17}{:>10}{:>10}  {:<11}{:>10}{:>10}  {}";
 
   DemoOptions options_;
   DemoData data_;

@@ -15,7 +15,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr std::array<const Command*, 6> kCommands = {&kDemo, &kRun, &kVerify, &kBench, &kExplain, &kInfo};
+constexpr std::array<const Command*, 7> kCommands = {&kDemo, &kRun, &kVerify, &kBench, &kTraffic, &kExplain, &kInfo};
 
 constexpr const char* kUsage = "Usage: tilewise COMMAND [OPTIONS]";
 

@@ -62,6 +62,13 @@ std::string memory(const DemoResults& results, int64_t tokens, const DemoLines& 
   return paragraph("Memory", text);
 }
 
+std::string bytes(const DemoLines& lines) {
+  std::string text =
+      fmt::format("Standard attention moves {} between slow and fast memory", size_text(lines[kStandard]->moved));
+  if (lines[kV1]) text += fmt::format(", FlashAttention-1 {}", size_text(lines[kV1]->moved));
+  return paragraph("Bytes", text + fmt::format(", tiled {}.", size_text(lines[kTiled]->moved)));
+}
+
 std::string time(const DemoLines& lines) {
   const double tiled = lines[kTiled]->ms, standard = lines[kStandard]->ms;
   std::string text = fmt::format("Tiled takes {}: {} than standard attention ({})", seconds_text(tiled),
@@ -105,7 +112,7 @@ std::string demo_summary(const DemoResults& results) {
   for (auto length = results.forward.rbegin(); length != results.forward.rend(); ++length) {
     const auto& [tokens, lines] = *length;
     if (!lines[kStandard] || !lines[kTiled]) continue;
-    text += memory(results, tokens, lines) + time(lines);
+    text += memory(results, tokens, lines) + bytes(lines) + time(lines);
     break;
   }
   return text + did_not_fit(results) + (results.backward.empty() ? "" : backward(results));

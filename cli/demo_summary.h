@@ -19,7 +19,7 @@ inline constexpr std::array<DemoAlgorithm, kDemoAlgorithms> kDemoAlgorithm = {
 
 struct DemoLine {
   double ms = 0, error = 0;
-  int64_t workspace = 0;
+  int64_t workspace = 0, moved = 0;
 };
 
 // One length: a line for each algorithm; none where its memory did not fit.

@@ -45,6 +45,7 @@ TEST_F(CliTables, BenchKeepsItsKeys) {
     EXPECT_LE(row["ms_min"], row["ms_median"]);
     EXPECT_GT(row["gflops"], 0);
     EXPECT_GT(row["percent_of_peak"], 0);
+    EXPECT_GT(row["bytes_model"], 0);
     EXPECT_TRUE(row["max_error"].is_number());
     EXPECT_LT(row["max_error"], 1e-5);
     EXPECT_GE(row["runs"], 3);
@@ -119,6 +120,28 @@ TEST_F(CliTables, InfoListsKernels) {
   EXPECT_TRUE(holds(text.out, "caches"));
 }
 
+TEST_F(CliTables, TrafficShowsTheAsymptotics) {
+  const Keys keys = {"algorithm", "pass",       "dtype",         "batch",       "heads",          "kv_heads",
+                     "seqlen_q",  "seqlen_k",   "head_dim",      "head_dim_v",  "causal",         "fast_memory",
+                     "flops",     "bytes_read", "bytes_written", "bytes_model", "flops_per_byte", "growth"};
+  const Json list = rows({"traffic", "--seqlen", "4096,8192", "--fast-memory", "16384,32768", "--json"}, keys);
+  ASSERT_EQ(list.size(), 2u * 2 * 3);
+  const auto bytes = [&](const char* algorithm, int64_t seqlen, int64_t fast_memory) {
+    for (const Json& row : list) {
+      if (row["algorithm"] == algorithm && row["seqlen_q"] == seqlen && row["fast_memory"] == fast_memory) {
+        return row["bytes_model"].get<double>();
+      }
+    }
+    return 0.0;
+  };
+  for (const char* algorithm : {"standard", "v1", "v2"}) {
+    EXPECT_NEAR(bytes(algorithm, 8192, 16384) / bytes(algorithm, 4096, 16384), 4, 0.5) << algorithm;
+  }
+  EXPECT_NEAR(bytes("v1", 8192, 16384) / bytes("v1", 8192, 32768), 2, 0.3);  // 1 / M
+  EXPECT_GT(bytes("standard", 8192, 32768), bytes("v1", 8192, 32768));
+  EXPECT_GT(bytes("v1", 8192, 32768), bytes("v2", 8192, 32768));
+}
+
 TEST_F(CliTables, VerifyChecksRandomProblems) {
   const Keys keys = {"output", "worst_ratio", "index", "problem", "kernel",
                      "seed",   "drawn",       "run",   "refused", "failed"};
@@ -135,8 +158,8 @@ TEST_F(CliTables, VerifyChecksRandomProblems) {
 TEST_F(CliTables, DemoShowsThreeAlgorithmsAtWork) {
   const Finished text = tilewise({"demo", "--tokens", "512"});
   EXPECT_EQ(text.code, 0) << text.err;
-  for (const char* part :
-       {"SmolLM2", "standard", "FlashAttention-1", "tiled", "What this shows", "Exact", "Memory", "Time", "Backward"}) {
+  for (const char* part : {"SmolLM2", "standard", "FlashAttention-1", "tiled", "What this shows", "Exact", "Memory",
+                           "Bytes", "Time", "Backward"}) {
     EXPECT_TRUE(holds(text.out, part)) << part << "\n" << text.out;
   }
   std::istringstream lines(text.out);

@@ -9,7 +9,7 @@
 namespace tilewise::cli {
 namespace {
 
-const char* const kCommands[] = {"demo", "run", "verify", "bench", "explain", "info"};
+const char* const kCommands[] = {"demo", "run", "verify", "bench", "traffic", "explain", "info"};
 
 class CliUsage : public CliTest {};
 

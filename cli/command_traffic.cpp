@@ -1,0 +1,100 @@
+// tilewise traffic: the bytes that each algorithm moves between slow and fast memory, by the model.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "cli/commands.h"
+#include "cli/format_options.h"
+#include "cli/shape_lists.h"
+#include "cli/table.h"
+#include "core/device.h"
+#include "traffic/traffic.h"
+
+namespace tilewise::cli {
+namespace {
+
+struct TrafficOptions {
+  ShapeLists shapes;
+  ScoreOptions scores;
+  std::vector<int64_t> fast_memory;
+  FormatOptions format;
+};
+
+constexpr const char* kNotes = R"(
+A machine with a slow memory, which holds tensors and workspace, and a fast one of M elements of fp32 (--fast-memory).
+FLOPs are those of the matrix products over live pairs. FLOP/byte is the arithmetic intensity: below the machine's
+ratio of FLOP/s to bytes/s an algorithm waits for memory. The last column says how the bytes grow, a head, with the
+length N and the head size d.
+
+Examples:
+  tilewise traffic --seqlen 1024,4096,16384
+  tilewise traffic --fast-memory 16384,65536,262144 --head-dim 64,128
+  tilewise traffic --pass backward --causal --json)";
+
+struct Named {
+  Algorithm algorithm;
+  const char* name;
+  const char* growth;
+};
+constexpr std::array<Named, 3> kAlgorithms = {{{Algorithm::standard, "standard", "N^2 + N d"},
+                                               {Algorithm::v1, "v1", "N^2 d^2 / M + N d"},
+                                               {Algorithm::v2, "v2", "N^2 d^2 / M + N d"}}};
+
+Table traffic_table() {
+  using enum Column::Place;
+  return Table({{"algorithm", "algorithm", shown},
+                {"pass", "pass", caption},
+                {"dtype", "dtype", caption},
+                {"batch", "batch", caption, as_count},
+                {"heads", "heads", caption, as_count},
+                {"kv_heads", "kv_heads", caption, as_count},
+                {"seqlen_q", "seqlen_q", caption, as_count},
+                {"seqlen_k", "seqlen_k", caption, as_count},
+                {"head_dim", "head_dim", caption, as_count},
+                {"head_dim_v", "head_dim_v", caption, as_count},
+                {"causal", "causal", caption},
+                {"fast_memory", "M", caption, as_count},
+                {"flops", "GFLOP", shown, as_giga},
+                {"bytes_read", "read", shown, as_size},
+                {"bytes_written", "written", shown, as_size},
+                {"bytes_model", "moved", shown, as_size},
+                {"flops_per_byte", "FLOP/byte", shown, as_decimal},
+                {"growth", "grows as", shown}});
+}
+
+ExitCode print_traffic(const TrafficOptions& o) {
+  Table table = traffic_table();
+  const std::vector<int64_t> sizes = o.fast_memory.empty() ? std::vector{this_cpu().l2_bytes / 4} : o.fast_memory;
+  for (const Shape& s : shapes_of(o.shapes)) {
+    const Problem problem = planned_problem(describe(s, o.scores));
+    for (const int64_t fast_memory : sizes) {
+      for (const Named& named : kAlgorithms) {
+        const Traffic traffic = traffic_of(named.algorithm, problem, fast_memory);
+        const int64_t bytes = traffic.bytes_read + traffic.bytes_written;
+        table.add({std::string(named.name), std::string(name_of(s.pass)), std::string(name_of(s.dtype)), s.batch,
+                   s.heads, s.kv_heads, s.seqlen_q, s.seqlen_k, s.head_dim, s.head_dim_v, o.scores.causal, fast_memory,
+                   traffic.flops, traffic.bytes_read, traffic.bytes_written, bytes,
+                   bytes > 0 ? Cell(static_cast<double>(traffic.flops) / static_cast<double>(bytes)) : Cell(),
+                   std::string(named.growth)});
+      }
+    }
+  }
+  fmt::print("{}", table.render(o.format.format()));
+  return ExitCode::ok;
+}
+
+Action declare_traffic(Arguments& arguments) {
+  const auto o = std::make_shared<TrafficOptions>();
+  arguments.group("Problems");
+  declare(arguments, o->shapes);
+  arguments.integers("--fast-memory", o->fast_memory, kExtent, "M, fp32 elements [L2 / 4]");
+  declare(arguments, o->scores);
+  declare(arguments, o->format);
+  return [o] { return print_traffic(*o); };
+}
+
+}  // namespace
+
+const Command kTraffic = {"traffic", "bytes that each algorithm moves, by the model", kNotes, declare_traffic};
+
+}  // namespace tilewise::cli
