@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 
 #include "cases/measure.h"
@@ -30,9 +32,13 @@ class TiledForward : public testing::TestWithParam<const char*> {
     Status status = make_problem(attention, nullptr, true, problem);
     if (status.ok()) status = make_plan(problem, options, plan);
     ASSERT_TRUE(status.ok()) << status.message.chars;
-    std::vector<char> workspace(plan.sizing.workspace_bytes + 256, static_cast<char>(0xff));
+    constexpr size_t kAlignment = 256;
+    const size_t bytes = plan.sizing.workspace_bytes / kAlignment * kAlignment + kAlignment;
+    const std::unique_ptr<char, decltype(&std::free)> workspace(
+        static_cast<char*>(std::aligned_alloc(kAlignment, bytes)), std::free);
+    std::memset(workspace.get(), 0xff, bytes);
     Launch launch;
-    launch.workspace = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256);
+    launch.workspace = workspace.get();
     launch.workspace_bytes = plan.sizing.workspace_bytes;
     launch.parallel = own_threads();
     status = run_plan(plan, problem, launch);

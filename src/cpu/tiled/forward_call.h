@@ -36,7 +36,7 @@ class ForwardCall {
   static Status launch(const Problem& problem, const Settings& settings, const Launch& launch) {
     ForwardCall call(problem, settings, launch.workspace);
     call.list_units();
-    const int64_t workers = lesser(call.workers_, call.counter_->total);
+    const int64_t workers = lesser(call.workers_, call.counter_.total);
     if (workers > 0) launch.parallel(workers, work, &call);
     return {};
   }
@@ -56,7 +56,6 @@ class ForwardCall {
     query_rows_ = round_up(lesser(clamp(share, kLeastRows, most), longest), kCols);
     const int64_t most_units = rows / kLeastRows + problem.batch;
     Carver carve{workspace};
-    counter_ = carve.take<UnitCounter>(1);
     units_ = carve.take<Unit>(most_units);
     cost_ = carve.take<int64_t>(most_units);
     order_ = carve.take<int64_t>(most_units);
@@ -77,7 +76,7 @@ class ForwardCall {
       }
     }
     order_longest_first<Simd>(cost_, count, order_);
-    counter_->next = 0, counter_->total = count * problem_.heads_kv;
+    counter_.next = 0, counter_.total = count * problem_.heads_kv;
   }
 
   // Units of a sequence are about equal, so that the last is not a short one. Where they are few, their number suits
@@ -100,26 +99,25 @@ class ForwardCall {
   }
 
   static void work(void* context, int64_t worker) {
-    const auto& call = *static_cast<const ForwardCall*>(context);
+    auto& call = *static_cast<ForwardCall*>(context);
     Carver carve{call.workspace_ + call.shared_bytes_ + worker * call.worker_bytes_};
     ForwardWorker<Simd> scratch(call.problem_, call.query_rows_, carve);
     const int64_t heads = call.problem_.heads_kv;
-    for (int64_t i; call.counter_->draw(i);) {
+    for (int64_t i; call.counter_.draw(i);) {
       const Unit& unit = call.units_[call.order_[i / heads]];
       scratch.run(sequence_of(call.problem_, unit.sequence), i % heads, unit.first_row, unit.rows);
     }
   }
 
   const Problem& problem_;
-  char* workspace_;
-  int64_t workers_;
-  int64_t group_;       // query heads of a kv head; packed row = token * group_ + head of the group
-  int64_t query_rows_;  // of a unit, at most
-  UnitCounter* counter_;
-  Unit* units_;     // [most_units]
-  int64_t* cost_;   // [most_units]
-  int64_t* order_;  // [most_units] units, longest first
+  char* const workspace_;
+  const int64_t workers_;
+  const int64_t group_;     // query heads of a kv head; packed row = token * group_ + head of the group
+  int64_t query_rows_;      // of a unit, at most
+  Unit* units_;             // [most_units]
+  int64_t *cost_, *order_;  // [most_units]; order_: of units_, longest first
   int64_t shared_bytes_, worker_bytes_;
+  UnitCounter counter_{0, 0};  // a unit of units_ counts once a kv head
 };
 
 }  // namespace tilewise::cpu
