@@ -2,6 +2,7 @@
 // products that write and read them. All workers share the rows of these heads.
 #pragma once
 
+#include "core/kernel.h"
 #include "cpu/common/gradient_row.h"
 #include "traffic/blocks.h"
 

@@ -4,6 +4,7 @@
 // group follow each other in the inner loop, so that dK_j and dV_j are their sums.
 #pragma once
 
+#include "core/kernel.h"
 #include "cpu/common/gradient_row.h"
 #include "traffic/blocks.h"
 

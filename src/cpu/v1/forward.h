@@ -3,6 +3,7 @@
 // Sequences and heads run in parallel, nothing else. Masks leave out blocks without a live pair.
 #pragma once
 
+#include "core/kernel.h"
 #include "cpu/common/each_unit.h"
 #include "cpu/common/output_row.h"
 #include "traffic/blocks.h"
