@@ -60,7 +60,7 @@ class BackwardCall {
     return greater(kChunkStep, round_up(ceil_div(longest, chunks), kChunkStep));
   }
 
-  int64_t most_keys() const { return lesser(kMostChunkKeys, round_up(problem_.max_keys, kChunkStep)); }
+  int64_t most_keys() const { return lesser(kMostChunkKeys, round_up(greater(problem_.max_keys, 1), kChunkStep)); }
 
   int64_t worker_bytes() const {
     Carver main{nullptr}, bias{nullptr};
