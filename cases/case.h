@@ -84,6 +84,10 @@ struct Case {
   int64_t keys(int64_t b) const { return used_k.empty() ? key_slot(b) : std::min(used_k[b], key_slot(b)); }
 };
 
+// One option with its numbers, put on a case of two sequences.
+using Option = void (*)(Case&);
+std::span<const Option> all_options();
+
 // The table that every kernel runs. Those marked `slow` are left out of a quick test.
 std::span<const Case> all_cases();
 

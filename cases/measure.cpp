@@ -94,6 +94,13 @@ void give(const CaseData& data, const Stored& from, Stored& to, bool is_lse) {
 
 }  // namespace
 
+Status run_exact(const CaseData& data, Pass pass, const Outputs& exact) {
+  Problem problem;
+  const Outputs asked = data.outputs();
+  if (Status status = problem_of(data, pass, asked, problem); !status.ok()) return status;
+  return run_reference<double>(redirect(problem, exact), Type::f64);
+}
+
 Status expect(const CaseData& data, Expected& expected) {
   expected.exact = data.dense_outputs(Type::f64);
   expected.standard = data.dense_outputs({});
@@ -103,9 +110,7 @@ Status expect(const CaseData& data, Expected& expected) {
     if (pass == Pass::backward && !data.description().backward) break;
     Problem problem;
     if (Status status = problem_of(data, pass, asked, problem); !status.ok()) return status;
-    if (Status status = run_reference<double>(redirect(problem, expected.exact), Type::f64); !status.ok()) {
-      return status;
-    }
+    if (Status status = run_exact(data, pass, expected.exact); !status.ok()) return status;
     if (Status status = run_standard(data, problem, expected.exact, expected.standard); !status.ok()) return status;
     bound_rounding(redirect(problem, expected.exact), rounding_unit(data), expected.rounding);
   }

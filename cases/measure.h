@@ -12,6 +12,9 @@ struct Expected {
   Outputs rounding;  // what rounding may do to each number beyond that (rounding.h)
 };
 
+// One pass in fp64: `exact` is dense; a backward reads its out and lse.
+Status run_exact(const CaseData& data, Pass pass, const Outputs& exact);
+
 Status expect(const CaseData& data, Expected& expected);
 
 struct RunOptions {

@@ -1,5 +1,6 @@
 // The table of cases. Groups go from the plain to the odd; each group says what it is there to catch.
 #include <algorithm>
+#include <array>
 
 #include "cases/case.h"
 
@@ -23,51 +24,42 @@ Case packed(std::vector<int64_t> rows, std::vector<int64_t> keys, int64_t heads,
   return c;
 }
 
-// A change to a case: an option with its numbers.
-struct Option {
-  void (*apply)(Case&);
-  bool mask;  // narrows the keys of a row
-};
-
+// Sizes of a case that options are put on: lengths are at least 6 and 8.
 constexpr Option kOptions[] = {
-    {[](Case& c) { c.causal = true; }, true},
-    {[](Case& c) { c.causal = c.top_left = true; }, true},
-    {[](Case& c) { c.window_left = 20; }, true},
-    {[](Case& c) { c.window_right = 9; }, true},
-    {[](Case& c) { c.window_left = 33, c.window_right = 0; }, true},
-    {[](Case& c) { c.chunk = 30; }, true},
-    {[](Case& c) {
-       c.used_q = {40, 71};
-     },
-     true},
-    {[](Case& c) {
-       c.used_k = {90, 0};
-     },
-     true},
-    {[](Case& c) {
-       c.left_pad = {17, 0};
-     },
-     true},
-    {[](Case& c) { c.key_begin = "bhq", c.key_end = "11q"; }, true},
-    {[](Case& c) { c.q_positions = "bq", c.k_positions = "1k", c.causal = true; }, true},
-    {[](Case& c) { c.q_positions = "1q", c.window_left = 40; }, true},
-    {[](Case& c) { c.mask = "b1qk"; }, true},
-    {[](Case& c) { c.mask = "1hqk", c.mask_tail = 21; }, true},
-    {[](Case& c) {
-       c.batch_index = {1, 0}, c.backward = false;
-     },
-     true},
-    {[](Case& c) { c.scale = -0.3f; }, false},
-    {[](Case& c) { c.softcap = 3; }, false},
-    {[](Case& c) { c.bias = "bhqk", c.dbias = true; }, false},
-    {[](Case& c) { c.bias = "1h1k", c.dbias = true; }, false},
-    {[](Case& c) { c.bias = "b1qk", c.infinite_bias = true; }, false},
-    {[](Case& c) { c.alibi = "bh"; }, false},
-    {[](Case& c) { c.sink = c.dsink = true; }, false},
-    {[](Case& c) { c.dropout_p = 0.3f; }, false},
-    {[](Case& c) { c.prior = true; }, false},
-    {[](Case& c) { c.dlse = true; }, false},
-    {[](Case& c) { c.accumulate = true; }, false},
+    [](Case& c) { c.causal = true; },
+    [](Case& c) { c.causal = c.top_left = true; },
+    [](Case& c) { c.window_left = c.seqlen_k / 5; },
+    [](Case& c) { c.window_right = c.seqlen_k / 11; },
+    [](Case& c) { c.window_left = c.seqlen_k / 3, c.window_right = 0; },
+    [](Case& c) { c.chunk = c.seqlen_k / 4 + 1; },
+    [](Case& c) {
+      c.used_q = {c.seqlen_q / 2, c.seqlen_q - 4};
+    },
+    [](Case& c) {
+      c.used_k = {c.seqlen_k * 3 / 4, 0};
+    },
+    [](Case& c) {
+      c.left_pad = {c.seqlen_k / 6, 0};
+    },
+    [](Case& c) { c.key_begin = "bhq", c.key_end = "11q"; },
+    [](Case& c) { c.q_positions = "bq", c.k_positions = "1k", c.causal = true; },
+    [](Case& c) { c.q_positions = "1q", c.window_left = c.seqlen_k / 3; },
+    [](Case& c) { c.mask = "b1qk"; },
+    [](Case& c) { c.mask = "1hqk", c.mask_tail = c.seqlen_k / 5; },
+    [](Case& c) {
+      c.batch_index = {1, 0}, c.backward = false;
+    },
+    [](Case& c) { c.scale = -0.3f; },
+    [](Case& c) { c.softcap = 3; },
+    [](Case& c) { c.bias = "bhqk", c.dbias = true; },
+    [](Case& c) { c.bias = "1h1k", c.dbias = true; },
+    [](Case& c) { c.bias = "b1qk", c.infinite_bias = true; },
+    [](Case& c) { c.alibi = "bh"; },
+    [](Case& c) { c.sink = c.dsink = true; },
+    [](Case& c) { c.dropout_p = 0.3f; },
+    [](Case& c) { c.prior = true; },
+    [](Case& c) { c.dlse = true; },
+    [](Case& c) { c.accumulate = true; },
 };
 
 // Every length at which a tile, a block or a vector begins or ends: queries come in 8, 24 and 48, keys in 4, 96, 192.
@@ -92,6 +84,13 @@ void add_lengths(List& list) {
   list.push_back(shape(0, 4, 7, 1, 1, 8));
   list.push_back(shape(3, 0, 7, 2, 1, 8));
   list.push_back(shape(2, 16, 0, 4, 4, 64));
+  for (const auto& [batch, rows, keys] : {std::array<int64_t, 3>{0, 4, 7}, {2, 0, 7}, {2, 16, 0}, {2, 0, 0}}) {
+    for (const char* axes : {"b1q1", "1h1k", "bhqk"}) {
+      Case c = shape(batch, rows, keys, 2, 1, 8);
+      c.bias = axes, c.dbias = c.sink = c.dsink = true;
+      list.push_back(c);
+    }
+  }
 }
 
 // Several chunks of keys in a backward, several blocks in a forward.
@@ -178,13 +177,13 @@ void add_options(List& list) {
   for (int64_t a = 0; a < count; ++a) {
     for (const Type type : {Type::f32, Type::bf16}) {
       Case c = for_options();
-      kOptions[a].apply(c);
+      kOptions[a](c);
       c.type = type, c.fp32_gradients = c.accumulate, c.fp32_out = c.prior;
       list.push_back(c);
     }
     for (int64_t b = a + 1; b < count; ++b) {
       Case c = shape(2, 75, 110, 2, 1, 12);
-      kOptions[a].apply(c), kOptions[b].apply(c);
+      kOptions[a](c), kOptions[b](c);
       if (c.top_left && !c.q_positions.empty()) continue;
       if ((a * 7 + b) % 4 == 0) c.type = Type::f16;
       c.fp32_gradients = c.accumulate, c.fp32_out = c.prior;
@@ -308,6 +307,8 @@ List make_all() {
 }
 
 }  // namespace
+
+std::span<const Option> all_options() { return kOptions; }
 
 std::span<const Case> all_cases() {
   static const List list = make_all();
