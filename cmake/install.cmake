@@ -6,9 +6,6 @@ install(TARGETS tilewise EXPORT tilewiseTargets)
 install(EXPORT tilewiseTargets NAMESPACE tilewise:: DESTINATION ${package_dir})
 install(DIRECTORY include/tilewise DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-if(TILEWISE_BUILD_CLI)
-  install(TARGETS tilewise_cli)
-endif()
 
 configure_package_config_file(cmake/tilewiseConfig.cmake.in ${PROJECT_BINARY_DIR}/tilewiseConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
