@@ -112,7 +112,17 @@ inline std::vector<float> values_of(const tw_tensor& t) {
   return values;
 }
 
+// What was there before is gone, so that an element left unwritten shows.
+inline void poison(const tw_tensor& t) {
+  Tensor view;
+  view.type = static_cast<Type>(t.dtype), view.data = static_cast<char*>(t.data);
+  const std::vector<float> values(values_of(t).size(), NAN);
+  cpu::write_values(view, 0, static_cast<int64_t>(values.size()), values.data());
+}
+
 inline Gradients gradients_by(const Call& call, const char* kernel) {
+  if (!(call.g.flags & TW_GRAD_ACCUMULATE))
+    for (const tw_tensor& t : {call.g.dq, call.g.dk, call.g.dv, call.g.dbias, call.g.dsink}) poison(t);
   run(problem_of(call, true), kernel);
   return {{"dq", values_of(call.g.dq)},
           {"dk", values_of(call.g.dk)},

@@ -189,6 +189,15 @@ TEST_P(TiledBackward, BiasThatRepeats) {
   }
 }
 
+TEST_P(TiledBackward, BiasWithoutRowsOrKeys) {
+  for (const Shape& shape : {Shape{2, 5, 0, 2, 1, 8, 8}, Shape{2, 0, 5, 2, 1, 8, 8}}) {
+    Call call(shape);
+    call.a.bias = call.uniform(TW_F32, 1, 2, 1, 1);
+    call.g.dbias = call.filled(TW_F32, NAN, 1, 2, 1, 1);
+    expect_as_reference(call);
+  }
+}
+
 TEST_P(TiledBackward, SixteenBitTypes) {
   for (int32_t type : {TW_F16, TW_BF16}) {
     Call call({2, 70, 900, 4, 2, 20, 12}, type);

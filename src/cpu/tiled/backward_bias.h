@@ -14,8 +14,7 @@ struct BiasBlocks {
   template <class Simd>
   static BiasBlocks of(const Problem& problem, int64_t most_keys) {
     const int64_t* shape = problem.dbias.shape;
-    return {kBlockRows<Simd>, most_keys, ceil_div(shape[2], kBlockRows<Simd>),
-            ceil_div(shape[3], greater(most_keys, 1))};
+    return {kBlockRows<Simd>, most_keys, ceil_div(shape[2], kBlockRows<Simd>), ceil_div(shape[3], most_keys)};
   }
   [[gnu::always_inline]] int64_t units(const Problem& problem) const {
     return problem.dbias.shape[0] * problem.dbias.shape[1] * row_blocks * key_blocks;
