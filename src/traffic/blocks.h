@@ -47,7 +47,7 @@ inline constexpr int64_t kBytesAtOnce = int64_t{64} << 20, kHeadBytes = 512;
   memory.row = (keys / line | 1) * line;
   memory.dk_sums = problem.dk ? keys * cpu::round_up(problem.head_dim, line) : 0;
   memory.dv_sums = problem.dv ? keys * cpu::round_up(problem.value_dim, line) : 0;
-  const int64_t squares = !backward ? 1 : problem.softcap > 0 ? 3 : 2;
+  const int64_t squares = backward && problem.softcap > 0 ? 3 : 2;
   const int64_t floats = memory.rows * (squares * memory.row + 2) + memory.dk_sums + memory.dv_sums;
   memory.head_bytes = kHeadBytes + floats * 4;
   const int64_t all = problem.batch * problem.heads, group = problem.heads / problem.heads_kv;

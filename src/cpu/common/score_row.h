@@ -135,17 +135,17 @@ float finish_scores(const ScoreRow& row, float* x, float* slopes) {
 
 // P = exp(S - m), exactly 0 where S is -inf; returns the sum. m is finite. S > m only by rounding.
 template <class Simd>
-float exponentials(const ScoreRow& row, float m, float* x) {
+float exponentials(const ScoreRow& row, float m, const float* scores, float* probs) {
   using S = Simd;
   using Vec = typename S::Vec;
   Vec sum = S::set(0);
   for (int64_t j = 0; j < padded_count<S>(row); j += S::kLanes) {
-    const Vec score = S::load(x + j);
+    const Vec score = S::load(scores + j);
     const Vec power = S::mul(S::sub(score, S::set(m)), S::set(kLog2e));
     const Vec finite = exp2<S>(S::min(S::set(126), power));
     const Vec p = S::keep_unless(S::equal(score, S::set(-kInfinity)), finite);
     sum = S::add(sum, p);
-    S::store(x + j, p);
+    S::store(probs + j, p);
   }
   return across_lanes<S>(sum, [](float a, float b) { return a + b; });
 }
@@ -155,7 +155,7 @@ template <class Simd>
 void recompute_probabilities(const ScoreRow& row, float lse, float* x, float* slopes) {
   if (lse != -kInfinity) {
     finish_scores<Simd>(row, x, slopes);
-    exponentials<Simd>(row, lse, x);
+    exponentials<Simd>(row, lse, x, x);
   } else {
     zero<Simd>(x, padded_count<Simd>(row));
     if (slopes) zero<Simd>(slopes, padded_count<Simd>(row));

@@ -44,7 +44,7 @@ class Forward {
     squares_.each_row(block, [&](const ScoreRow& row) {
       const float m = block.head.max[row.i];
       const auto of_sink = static_cast<float>(std::exp(static_cast<double>(sink_of(row.h)) - m));
-      block.head.sum[row.i] = cpu::exponentials<S>(row, m, scores_of(block, row)) + of_sink;
+      block.head.sum[row.i] = cpu::exponentials<S>(row, m, scores_of(block, row), probs_of(block, row)) + of_sink;
     });
     count_pass(block, 4, 4);
   }
@@ -52,7 +52,7 @@ class Forward {
   void normalise(const RowBlock& block) const {
     squares_.each_row(block, [&](const ScoreRow& row) {
       const float l = block.head.sum[row.i];
-      float* p = scores_of(block, row);
+      float* p = probs_of(block, row);
       scale_row<S>(l == 0 ? 0 : 1 / l, row.count, p);
       if (has_dropout(problem_)) each_kept<S>(row, [p](int64_t j, float z) { p[j] *= z; });
     });
@@ -60,7 +60,7 @@ class Forward {
   }
 
   void outputs(const RowBlock& block) const {
-    squares_.multiply(block, block.head.scores, problem_.v);
+    squares_.multiply(block, block.head.probs, problem_.v);
     squares_.each_row(block, [&](const ScoreRow& row) {
       float* own = block.room.sum + (row.i - block.first) * row_floats<S>(problem_.value_dim);
       if (row.live.empty()) zero<S>(own, problem_.value_dim);  // 0 * NaN of a V that other rows use is NaN
@@ -73,12 +73,15 @@ class Forward {
   float* scores_of(const RowBlock& block, const ScoreRow& row) const {
     return block.head.scores + row.i * squares_.row();
   }
+  float* probs_of(const RowBlock& block, const ScoreRow& row) const {
+    return block.head.probs + row.i * squares_.row();
+  }
 
   float sink_of(int64_t h) const {
     return problem_.sink ? *element_at<float>(problem_.sink, problem_.sink.offset(h, 0, 0)) : -kInfinity;
   }
 
-  // Each pass reads and writes the square, and m or l of its rows.
+  // Each pass reads a square and writes one, and m or l of its rows.
   static void count_pass(const RowBlock& block, int64_t row_bytes_read, int64_t row_bytes_written) {
     count_read(block.count * (block.head.keys_used() * 4 + row_bytes_read));
     count_written(block.count * (block.head.keys_used() * 4 + row_bytes_written));

@@ -13,7 +13,8 @@ struct Head {
   Sequence s;
   int64_t h, h_kv;
   KeyRange keys;              // hull of the keys that are live for some row of the heads of h_kv
-  float *scores, *gradients;  // [rows][StandardMemory::row]  S, then P;  dP, then dS
+  float *scores, *probs;      // [rows][StandardMemory::row]  S, P; of a backward one square
+  float* gradients;           // [rows][StandardMemory::row]  dP, then dS
   float* slopes;              // [rows][StandardMemory::row]  derivative of softcap
   float *max, *sum;           // [rows]  m, l of a forward
   float* lse;                 // [rows]  of a backward; -inf: P is 0
@@ -183,6 +184,7 @@ class Squares {
     Head& head = *reinterpret_cast<Head*>(heads_ + n * memory_.head_bytes);
     const int64_t square = memory_.rows * memory_.row;
     head.scores = carver.take<float>(square);
+    head.probs = backward ? head.scores : carver.take<float>(square);
     head.gradients = carver.take<float>(backward ? square : 0);
     head.slopes = carver.take<float>(backward && has_softcap(problem_) ? square : 0);
     head.max = head.lse = carver.take<float>(memory_.rows);

@@ -119,7 +119,7 @@ class Forward {
       float* x = room.s + i * s_row_;
       const float top = finish_scores<S>(row, x, nullptr);
       room.tile_m[i] = top == -kInfinity ? 0 : top;
-      room.tile_l[i] = exponentials<S>(row, room.tile_m[i], x);
+      room.tile_l[i] = exponentials<S>(row, room.tile_m[i], x, x);
       if (has_dropout(problem_)) each_kept<S>(row, [x](int64_t j, float z) { x[j] *= z; });
     }
   }
