@@ -134,6 +134,7 @@ TEST(Info, TellsMachineKernelsAndBackEnds) {
     EXPECT_TRUE(kernel["available"].is_boolean());
     EXPECT_EQ(kernel["available"].get<bool>(), kernel["why_not"].is_null());
     EXPECT_TRUE(kernel["accepts"].is_array() && kernel["refuses"].is_array());
+    EXPECT_EQ(kernel["available"].get<bool>(), !kernel["accepts"].empty());
     has_oracle = has_oracle || (kernel["name"] == "cpu.reference.forward" && kernel["rank"] == "fallback" &&
                                 kernel["refuses"].empty());
   }

@@ -77,10 +77,11 @@ bool serves(const Kernel& kernel, const Feature& feature) {
   return reason.empty();
 }
 
-void write_features(const char* key, const Kernel& kernel, bool served, JsonWriter& json) {
+// Of a kernel that cannot run here no code is asked: it may be built for instructions that are missing.
+void write_features(const char* key, const Kernel& kernel, bool available, bool served, JsonWriter& json) {
   json.key(key).begin_array();
   const auto write = [&](const Feature& feature) {
-    if (serves(kernel, feature) == served) json.string(feature.name);
+    if (available && serves(kernel, feature) == served) json.string(feature.name);
   };
   for (const Feature& feature : kFeatures) write(feature);
   if (kernel.pass == Pass::forward) {
@@ -133,8 +134,8 @@ void write_kernel(const Kernel& kernel, JsonWriter& json) {
   json.key("rank").string(name_of_rank(kernel.rank)).key("available").boolean(available);
   json.key("why_not");
   available ? json.null() : json.string(why_not.chars);
-  write_features("accepts", kernel, true, json);
-  write_features("refuses", kernel, false, json);
+  write_features("accepts", kernel, available, true, json);
+  write_features("refuses", kernel, available, false, json);
   json.end_object();
 }
 

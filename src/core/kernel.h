@@ -42,7 +42,7 @@ struct Kernel {
   Pass pass;
   Rank rank;
   int32_t device_type;
-  bool (*runs_on)(int32_t device_index, Text& why_not);
+  bool (*runs_on)(int32_t device_index, Text& why_not);  // no other function of the row is called where this is false
   void (*refuse)(const Problem& problem, Text& reason);  // leaves `reason` empty if it serves the problem
   Sizing (*size)(const Problem& problem, const Settings& settings);
   Status (*launch)(const Problem& problem, const Settings& settings, const Launch& launch);

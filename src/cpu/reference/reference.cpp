@@ -1,11 +1,10 @@
 #include "cpu/reference/reference.h"
 
 #include "cpu/kernels.h"
+#include "cpu/runs_on.h"
 
 namespace tilewise::cpu {
 namespace {
-
-bool runs_on(int32_t, Text&) { return true; }
 
 void refuse(const Problem&, Text&) {}
 
@@ -29,9 +28,9 @@ Status backward(const Problem& problem, const Settings& settings, const Launch& 
 
 }  // namespace
 
-const Kernel reference_forward = {
-    "cpu.reference.forward", Pass::forward, Rank::fallback, TW_CPU, runs_on, refuse, size, forward};
+const Kernel reference_forward = {"cpu.reference.forward", Pass::forward, Rank::fallback, TW_CPU,
+                                  runs_anywhere,           refuse,        size,           forward};
 const Kernel reference_backward = {
-    "cpu.reference.backward", Pass::backward, Rank::fallback, TW_CPU, runs_on, refuse, size, backward};
+    "cpu.reference.backward", Pass::backward, Rank::fallback, TW_CPU, runs_anywhere, refuse, size, backward};
 
 }  // namespace tilewise::cpu

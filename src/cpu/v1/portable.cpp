@@ -1,20 +1,16 @@
 #include "cpu/simd/portable.h"
 
 #include "cpu/kernels.h"
+#include "cpu/runs_on.h"
 #include "cpu/v1/kernel.h"
 
 namespace tilewise::cpu::portable {
-namespace {
-
-bool runs_on(int32_t, Text&) { return true; }
-
-}  // namespace
 
 const Kernel v1_forward = {"cpu.v1.portable.forward",
                            Pass::forward,
                            Rank::rung,
                            TW_CPU,
-                           runs_on,
+                           runs_anywhere,
                            v1::refuse<Simd>,
                            v1::size<Simd, v1::Forward>,
                            v1::launch<Simd, v1::Forward>};
@@ -22,7 +18,7 @@ const Kernel v1_backward = {"cpu.v1.portable.backward",
                             Pass::backward,
                             Rank::rung,
                             TW_CPU,
-                            runs_on,
+                            runs_anywhere,
                             v1::refuse<Simd>,
                             v1::size<Simd, v1::Backward>,
                             v1::launch<Simd, v1::Backward>};

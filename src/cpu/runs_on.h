@@ -1,0 +1,13 @@
+// Whether this machine has what a CPU kernel was built for. Baseline code: asked before any other instruction runs.
+#pragma once
+
+#include <cstdint>
+
+#include "core/status.h"
+
+namespace tilewise::cpu {
+
+bool runs_anywhere(int32_t device_index, Text& why_not);
+bool needs_avx2(int32_t device_index, Text& why_not);
+
+}  // namespace tilewise::cpu
