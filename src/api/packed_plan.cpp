@@ -10,25 +10,6 @@ namespace {
 
 long long ll(int64_t number) { return number; }
 
-// What run compares, and what a kernel needs beside the problem.
-struct Packed {
-  uint64_t library;  // plans are good for one library in one process
-  uint32_t kernel;   // index in the table
-  int32_t workers;
-  int64_t fast_memory;
-  uint64_t types[2];  // 4 bits a tensor, in the order of fields.h
-  uint32_t repeated;  // a bit for each of kRepeats: extent 1
-  uint32_t options;   // a bit for each of kOptions
-  int32_t device_type, device_index, threads, sm_margin, num_splits;
-  uint32_t dropout_threshold;
-  float softcap;
-  int32_t head_dim, value_dim, reserved;
-  int64_t heads, heads_kv, window_left, window_right, attention_chunk;
-  int64_t batch, max_rows, max_keys, total_rows, total_keys;
-};
-constexpr size_t kChecksum = std::size(tw_plan{}.private_data) - 1;  // of all that lies before it
-static_assert(sizeof(Packed) <= kChecksum * sizeof(uint64_t));
-
 struct Option {
   const char* name;
   bool (*is_on)(const Problem& p);
@@ -75,6 +56,57 @@ constexpr Repeat kRepeats[] = {
     {"k_positions", &Problem::k_positions, 0, slots_k_of},
 };
 
+// What must be as planned, and what may only be less.
+template <class Value>
+struct Named {
+  const char* name;
+  Value (*of)(const Problem& p);
+};
+constexpr Named<float> kReals[] = {
+    {"softcap", [](const Problem& p) { return p.softcap; }},
+    {"dropout_p", [](const Problem& p) { return static_cast<float>(p.dropout.threshold) / 65536; }},
+};
+constexpr Named<int64_t> kNumbers[] = {
+    {"device_type", [](const Problem& p) -> int64_t { return p.device_type; }},
+    {"device_index", [](const Problem& p) -> int64_t { return p.device_index; }},
+    {"threads", [](const Problem& p) -> int64_t { return p.threads; }},
+    {"sm_margin", [](const Problem& p) -> int64_t { return p.sm_margin; }},
+    {"num_splits", [](const Problem& p) -> int64_t { return p.num_splits; }},
+    {"q.shape[2], heads", [](const Problem& p) { return p.heads; }},
+    {"k.shape[2], heads", [](const Problem& p) { return p.heads_kv; }},
+    {"q.shape[3], head_dim", [](const Problem& p) { return p.head_dim; }},
+    {"v.shape[3], head_dim", [](const Problem& p) { return p.value_dim; }},
+    {"window_left (-1 = off)", [](const Problem& p) { return p.window_left; }},
+    {"window_right (-1 = off)", [](const Problem& p) { return p.window_right; }},
+    {"attention_chunk", [](const Problem& p) { return p.attention_chunk; }},
+};
+constexpr Named<int64_t> kBounds[] = {
+    {"B", [](const Problem& p) { return p.batch; }},
+    {"the longest query", [](const Problem& p) { return p.max_rows; }},
+    {"the longest key", [](const Problem& p) { return p.max_keys; }},
+    {"the rows of q", [](const Problem& p) { return p.total_rows; }},
+    {"the rows of k", [](const Problem& p) { return p.total_keys; }},
+};
+
+// What run compares, and what a kernel needs beside the problem.
+struct Packed {
+  uint64_t library;  // plans are good for one library in one process
+  uint32_t kernel;   // index in the table
+  int32_t workers;
+  int64_t fast_memory;
+  uint64_t types[2];  // 4 bits a tensor, in the order of fields.h
+  uint32_t repeated;  // a bit for each of kRepeats: extent 1
+  uint32_t options;   // a bit for each of kOptions
+  float reals[std::size(kReals)];
+  int64_t numbers[std::size(kNumbers)];
+  int64_t bounds[std::size(kBounds)];
+};
+constexpr size_t kChecksum = std::size(tw_plan{}.private_data) - 1;  // of all that lies before it
+static_assert(sizeof(Packed) <= kChecksum * sizeof(uint64_t));
+static_assert(std::size(kProblemFields) + std::size(kGradFields) <= 32, "Packed::types");
+static_assert(std::size(kRepeats) <= 32, "Packed::repeated");
+static_assert(std::size(kOptions) <= 32, "Packed::options");
+
 uint64_t this_library() {
   static const char anchor = 0;  // its address differs from process to process
   return reinterpret_cast<uintptr_t>(&anchor) ^ (uint64_t{TW_VERSION} << 40) ^ 0x54696C6577697365u;
@@ -108,14 +140,9 @@ Packed packed_of(const Problem& p) {
   for (uint32_t bit = 0; bit < std::size(kOptions); ++bit) {
     data.options |= static_cast<uint32_t>(kOptions[bit].is_on(p)) << bit;
   }
-  data.device_type = p.device_type, data.device_index = p.device_index;
-  data.threads = p.threads, data.sm_margin = p.sm_margin, data.num_splits = p.num_splits;
-  data.dropout_threshold = p.dropout.threshold, data.softcap = p.softcap;
-  data.head_dim = static_cast<int32_t>(p.head_dim), data.value_dim = static_cast<int32_t>(p.value_dim);
-  data.heads = p.heads, data.heads_kv = p.heads_kv;
-  data.window_left = p.window_left, data.window_right = p.window_right, data.attention_chunk = p.attention_chunk;
-  data.batch = p.batch, data.max_rows = p.max_rows, data.max_keys = p.max_keys;
-  data.total_rows = p.total_rows, data.total_keys = p.total_keys;
+  for (size_t i = 0; i < std::size(kReals); ++i) data.reals[i] = kReals[i].of(p);
+  for (size_t i = 0; i < std::size(kNumbers); ++i) data.numbers[i] = kNumbers[i].of(p);
+  for (size_t i = 0; i < std::size(kBounds); ++i) data.bounds[i] = kBounds[i].of(p);
   return data;
 }
 
@@ -150,37 +177,13 @@ Status compare_types(const Packed& planned, const Packed& given) {
 }
 
 Status compare_numbers(const Packed& planned, const Packed& given) {
-  const struct {
-    const char* name;
-    double was, is;
-    bool same;
-  } reals[] = {
-      {"softcap", planned.softcap, given.softcap, planned.softcap == given.softcap},
-      {"dropout_p", planned.dropout_threshold / 65536.0, given.dropout_threshold / 65536.0,
-       planned.dropout_threshold == given.dropout_threshold},
-  };
-  for (const auto& [name, was, is, same] : reals) {
-    if (!same) return failure(TW_PLAN_MISMATCH, "%s: planned %g, now %g", name, was, is);
+  for (size_t i = 0; i < std::size(kReals); ++i) {
+    const double was = planned.reals[i], is = given.reals[i];
+    if (was != is) return failure(TW_PLAN_MISMATCH, "%s: planned %g, now %g", kReals[i].name, was, is);
   }
-  const struct {
-    const char* name;
-    int64_t was, is;
-  } numbers[] = {
-      {"device_type", planned.device_type, given.device_type},
-      {"device_index", planned.device_index, given.device_index},
-      {"threads", planned.threads, given.threads},
-      {"sm_margin", planned.sm_margin, given.sm_margin},
-      {"num_splits", planned.num_splits, given.num_splits},
-      {"q.shape[2], heads", planned.heads, given.heads},
-      {"k.shape[2], heads", planned.heads_kv, given.heads_kv},
-      {"q.shape[3], head_dim", planned.head_dim, given.head_dim},
-      {"v.shape[3], head_dim", planned.value_dim, given.value_dim},
-      {"window_left (-1 = off)", planned.window_left, given.window_left},
-      {"window_right (-1 = off)", planned.window_right, given.window_right},
-      {"attention_chunk", planned.attention_chunk, given.attention_chunk},
-  };
-  for (const auto& [name, was, is] : numbers) {
-    if (was != is) return failure(TW_PLAN_MISMATCH, "%s: planned %lld, now %lld", name, ll(was), ll(is));
+  for (size_t i = 0; i < std::size(kNumbers); ++i) {
+    const int64_t was = planned.numbers[i], is = given.numbers[i];
+    if (was != is) return failure(TW_PLAN_MISMATCH, "%s: planned %lld, now %lld", kNumbers[i].name, ll(was), ll(is));
   }
   return {};
 }
@@ -197,18 +200,10 @@ Status compare_repeats(const Packed& planned, const Packed& given, const Problem
 }
 
 Status compare_bounds(const Packed& planned, const Packed& given) {
-  const struct {
-    const char* name;
-    int64_t most, is;
-  } bounds[] = {
-      {"B", planned.batch, given.batch},
-      {"the longest query", planned.max_rows, given.max_rows},
-      {"the longest key", planned.max_keys, given.max_keys},
-      {"the rows of q", planned.total_rows, given.total_rows},
-      {"the rows of k", planned.total_keys, given.total_keys},
-  };
-  for (const auto& [name, most, is] : bounds) {
-    if (is > most) return failure(TW_PLAN_MISMATCH, "%s: planned for at most %lld, now %lld", name, ll(most), ll(is));
+  for (size_t i = 0; i < std::size(kBounds); ++i) {
+    const int64_t most = planned.bounds[i], is = given.bounds[i];
+    if (is > most)
+      return failure(TW_PLAN_MISMATCH, "%s: planned for at most %lld, now %lld", kBounds[i].name, ll(most), ll(is));
   }
   return {};
 }
