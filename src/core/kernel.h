@@ -37,10 +37,18 @@ enum class Rank : int32_t {
   rung       // for comparison: only when forced
 };
 
+// Whose schedule a kernel follows, so what it moves (src/traffic/). `naive` has no blocks.
+enum class Algorithm : int32_t { naive, standard, v1, v2 };
+
+// What a CPU kernel was built for.
+enum class Isa : int32_t { baseline, avx2 };
+
 struct Kernel {
   const char* name;  // backend.kernel[.isa].pass
   Pass pass;
   Rank rank;
+  Algorithm algorithm;
+  Isa isa;
   int32_t device_type;
   bool (*runs_on)(int32_t device_index, Text& why_not);  // no other function of the row is called where this is false
   void (*refuse)(const Problem& problem, Text& reason);  // leaves `reason` empty if it serves the problem

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 
-#include "core/status.h"
+#include "core/kernel.h"
 
 namespace tilewise::cpu {
 
 bool runs_anywhere(int32_t device_index, Text& why_not);
 bool needs_avx2(int32_t device_index, Text& why_not);
+
+consteval auto runs_on(Isa isa) { return isa == Isa::avx2 ? needs_avx2 : runs_anywhere; }
 
 }  // namespace tilewise::cpu

@@ -1,36 +1,44 @@
 #include "cpu/reference/reference.h"
 
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
 
 namespace tilewise::cpu {
 namespace {
 
-void refuse(const Problem&, Text&) {}
+template <Pass OfCall>
+class ReferenceCall {
+ public:
+  static constexpr Pass kPass = OfCall;
+  static constexpr Rank kRank = Rank::fallback;
+  static constexpr Algorithm kAlgorithm = Algorithm::naive;
 
-Sizing size(const Problem& problem, const Settings& settings) {
-  Sizing sizing;
-  sizing.query_rows = reference::kRowsOfUnit;
-  sizing.chunk_keys = problem.pass == Pass::backward ? reference::kKeysOfUnit : 0;
-  sizing.workspace_bytes = reference::workspace_bytes<double>(problem, settings);
-  return sizing;
-}
+  static void refuse(const Problem&, Text&) {}
 
-Status forward(const Problem& problem, const Settings& settings, const Launch& launch) {
-  reference::Reference<double>(problem, Type::f64, settings, launch).forward();
-  return {};
-}
+  ReferenceCall(const Problem& problem, const Settings& settings, char* workspace)
+      : problem_(problem), settings_(settings), workspace_(workspace) {}
 
-Status backward(const Problem& problem, const Settings& settings, const Launch& launch) {
-  reference::Reference<double>(problem, Type::f64, settings, launch).backward();
-  return {};
-}
+  Sizing sizing() const {
+    return {.query_rows = reference::kRowsOfUnit,
+            .chunk_keys = kPass == Pass::backward ? reference::kKeysOfUnit : 0,
+            .workspace_bytes = reference::workspace_bytes<double>(problem_, settings_)};
+  }
+
+  void run(const Parallel& parallel) const {
+    const Launch launch{.workspace = workspace_, .parallel = parallel};
+    const reference::Reference<double> reference(problem_, Type::f64, settings_, launch);
+    kPass == Pass::forward ? reference.forward() : reference.backward();
+  }
+
+ private:
+  const Problem& problem_;
+  const Settings& settings_;
+  char* const workspace_;
+};
 
 }  // namespace
 
-const Kernel reference_forward = {"cpu.reference.forward", Pass::forward, Rank::fallback, TW_CPU,
-                                  runs_anywhere,           refuse,        size,           forward};
-const Kernel reference_backward = {
-    "cpu.reference.backward", Pass::backward, Rank::fallback, TW_CPU, runs_anywhere, refuse, size, backward};
+const Kernel reference_forward = kernel_row<ReferenceCall<Pass::forward>>("cpu.reference.forward", Isa::baseline);
+const Kernel reference_backward = kernel_row<ReferenceCall<Pass::backward>>("cpu.reference.backward", Isa::baseline);
 
 }  // namespace tilewise::cpu

@@ -1,26 +1,13 @@
 #include "cpu/simd/avx2.h"
 
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
-#include "cpu/standard/kernel.h"
+#include "cpu/standard/backward.h"
+#include "cpu/standard/forward.h"
 
 namespace tilewise::cpu::avx2 {
 
-const Kernel standard_forward = {"cpu.standard.avx2.forward",
-                                 Pass::forward,
-                                 Rank::rung,
-                                 TW_CPU,
-                                 needs_avx2,
-                                 standard::refuse<Simd>,
-                                 standard::size<Simd, standard::Forward>,
-                                 standard::launch<Simd, standard::Forward>};
-const Kernel standard_backward = {"cpu.standard.avx2.backward",
-                                  Pass::backward,
-                                  Rank::rung,
-                                  TW_CPU,
-                                  needs_avx2,
-                                  standard::refuse<Simd>,
-                                  standard::size<Simd, standard::Backward>,
-                                  standard::launch<Simd, standard::Backward>};
+const Kernel standard_forward = kernel_row<standard::Forward<Simd>>("cpu.standard.avx2.forward", Isa::avx2);
+const Kernel standard_backward = kernel_row<standard::Backward<Simd>>("cpu.standard.avx2.backward", Isa::avx2);
 
 }  // namespace tilewise::cpu::avx2

@@ -11,6 +11,12 @@ class Backward {
   using S = Simd;
 
  public:
+  static constexpr Pass kPass = Pass::backward;
+  static constexpr Rank kRank = Rank::rung;
+  static constexpr Algorithm kAlgorithm = Algorithm::standard;
+
+  static void refuse(const Problem& problem, Text& reason) { Squares<S>::refuse(problem, reason); }
+
   Backward(const Problem& problem, const Settings& settings, char* workspace)
       : problem_(problem),
         workers_(settings.workers),
@@ -18,7 +24,7 @@ class Backward {
         dbias_(carve_dbias_sums<S>(problem, carver_)),
         squares_(problem, settings, carver_) {}
 
-  int64_t workspace_bytes() const { return squares_.workspace_bytes(); }
+  Sizing sizing() const { return squares_.sizing(); }
 
   void run(const Parallel& parallel) {
     const auto each_row_block = [&](auto step) { squares_.each_row_block(parallel, *this, step); };

@@ -11,10 +11,16 @@ class Forward {
   using S = Simd;
 
  public:
+  static constexpr Pass kPass = Pass::forward;
+  static constexpr Rank kRank = Rank::rung;
+  static constexpr Algorithm kAlgorithm = Algorithm::standard;
+
+  static void refuse(const Problem& problem, Text& reason) { Squares<S>::refuse(problem, reason); }
+
   Forward(const Problem& problem, const Settings& settings, char* workspace)
       : problem_(problem), squares_(problem, settings, Carver{workspace}) {}
 
-  int64_t workspace_bytes() const { return squares_.workspace_bytes(); }
+  Sizing sizing() const { return squares_.sizing(); }
 
   void run(const Parallel& parallel) {
     const auto each_row_block = [&](auto step) { squares_.each_row_block(parallel, *this, step); };

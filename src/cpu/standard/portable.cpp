@@ -1,26 +1,13 @@
 #include "cpu/simd/portable.h"
 
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
-#include "cpu/standard/kernel.h"
+#include "cpu/standard/backward.h"
+#include "cpu/standard/forward.h"
 
 namespace tilewise::cpu::portable {
 
-const Kernel standard_forward = {"cpu.standard.portable.forward",
-                                 Pass::forward,
-                                 Rank::rung,
-                                 TW_CPU,
-                                 runs_anywhere,
-                                 standard::refuse<Simd>,
-                                 standard::size<Simd, standard::Forward>,
-                                 standard::launch<Simd, standard::Forward>};
-const Kernel standard_backward = {"cpu.standard.portable.backward",
-                                  Pass::backward,
-                                  Rank::rung,
-                                  TW_CPU,
-                                  runs_anywhere,
-                                  standard::refuse<Simd>,
-                                  standard::size<Simd, standard::Backward>,
-                                  standard::launch<Simd, standard::Backward>};
+const Kernel standard_forward = kernel_row<standard::Forward<Simd>>("cpu.standard.portable.forward", Isa::baseline);
+const Kernel standard_backward = kernel_row<standard::Backward<Simd>>("cpu.standard.portable.backward", Isa::baseline);
 
 }  // namespace tilewise::cpu::portable

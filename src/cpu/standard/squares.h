@@ -8,17 +8,20 @@
 
 namespace tilewise::cpu::standard {
 
+// Squares whose bytes can be counted; the allocator judges those that it cannot give.
+inline constexpr int64_t kMostPairs = int64_t{1} << 56;
+
 // A head at work. Column j of a square is key keys.lo + j.
 struct Head {
   Sequence s;
   int64_t h, h_kv;
-  KeyRange keys;              // hull of the keys that are live for some row of the heads of h_kv
-  float *scores, *probs;      // [rows][StandardMemory::row]  S, P; of a backward one square
-  float* gradients;           // [rows][StandardMemory::row]  dP, then dS
-  float* slopes;              // [rows][StandardMemory::row]  derivative of softcap
-  float *max, *sum;           // [rows]  m, l of a forward
-  float* lse;                 // [rows]  of a backward; -inf: P is 0
-  float *dkeys, *dvalues;     // [keys][D], [keys][Dv] in panels: sums over the group's heads so far
+  KeyRange keys;           // hull of the keys that are live for some row of the heads of h_kv
+  float *scores, *probs;   // [rows][StandardMemory::row]  S, P; of a backward one square
+  float* gradients;        // [rows][StandardMemory::row]  dP, then dS
+  float* slopes;           // [rows][StandardMemory::row]  derivative of softcap
+  float *max, *sum;        // [rows]  m, l of a forward
+  float* lse;              // [rows]  of a backward; -inf: P is 0
+  float *dkeys, *dvalues;  // [keys][D], [keys][Dv] in panels: sums over the group's heads so far
 
   [[gnu::always_inline]] int64_t keys_used() const { return keys.hi - keys.lo; }
 };
@@ -51,6 +54,12 @@ class Squares {
   static_assert(kWholeTiles % S::kTileCols == 0 && kWholeTiles % S::kTileRows == 0 && kWholeTiles % S::kStripRows == 0);
 
  public:
+  static void refuse(const Problem& problem, Text& reason) {
+    if (problem.max_rows > 0 && problem.max_keys > kMostPairs / problem.max_rows)
+      reason.format("scores of %lld x %lld cannot be held in memory", static_cast<long long>(problem.max_rows),
+                    static_cast<long long>(problem.max_keys));
+  }
+
   Squares(const Problem& problem, const Settings& settings, Carver carver)
       : problem_(problem),
         workers_(settings.workers),
@@ -64,7 +73,10 @@ class Squares {
     workspace_bytes_ = carver.used;
   }
 
-  int64_t workspace_bytes() const { return workspace_bytes_; }
+  Sizing sizing() const {
+    return {
+        .query_rows = blocks_.rows, .keys = blocks_.keys, .workspace_bytes = static_cast<uint64_t>(workspace_bytes_)};
+  }
   int64_t row() const { return memory_.row; }
 
   // The next few heads, with room for their squares; false after the last.

@@ -1,11 +1,10 @@
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
 #include "cpu/simd/avx2.h"
 #include "cpu/tiled/backward_call.h"
 
 namespace tilewise::cpu::avx2 {
 
-const Kernel tiled_backward = {"cpu.tiled.avx2.backward", Pass::backward,      Rank::chosen,         TW_CPU, needs_avx2,
-                               refuse_backward,           size_backward<Simd>, launch_backward<Simd>};
+const Kernel tiled_backward = kernel_row<BackwardCall<Simd>>("cpu.tiled.avx2.backward", Isa::avx2);
 
 }  // namespace tilewise::cpu::avx2

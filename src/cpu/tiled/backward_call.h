@@ -2,15 +2,12 @@
 // one counter, chunk by chunk, all (sequence, kv head) of one before the next, so that tickets are rarely waited for.
 #pragma once
 
-#include "core/device.h"
 #include "core/kernel.h"
 #include "cpu/common/sink_gradient.h"
 #include "cpu/tiled/backward.h"
 #include "cpu/tiled/backward_bias.h"
 
 namespace tilewise::cpu {
-
-inline constexpr int64_t kMostDims = 512;
 
 // Keys of a unit: so many that loading a query block for them costs little (3 % for 336), fewer where there would be
 // too few units to share out.
@@ -19,8 +16,14 @@ inline constexpr int64_t kMostChunkKeys = 1056, kLeastChunkKeys = 336, kEnoughUn
 template <class Simd>
 class BackwardCall {
  public:
-  // With `workspace` null it only counts.
-  BackwardCall(const Problem& problem, char* workspace) : problem_(problem), workspace_(workspace) {
+  static constexpr Pass kPass = Pass::backward;
+  static constexpr Rank kRank = Rank::chosen;
+  static constexpr Algorithm kAlgorithm = Algorithm::v2;
+
+  static void refuse(const Problem&, Text&) {}
+
+  BackwardCall(const Problem& problem, const Settings& settings, char* workspace)
+      : problem_(problem), workspace_(workspace), workers_(settings.workers) {
     Carver carve{workspace};
     const int64_t group = problem.heads / problem.heads_kv;
     shared_.blocks = problem.total_rows * group / kBlockRows<Simd> + problem.batch;
@@ -32,15 +35,14 @@ class BackwardCall {
     shared_bytes_ = carve.used;
   }
 
-  Sizing size(const Settings& settings) const {
-    Sizing sizing;
-    sizing.query_rows = kBlockRows<Simd>, sizing.keys = kBlockKeys;
-    sizing.chunk_keys = chunk_keys(problem_.max_keys);
-    sizing.workspace_bytes = static_cast<uint64_t>(shared_bytes_ + settings.workers * worker_bytes());
-    return sizing;
+  Sizing sizing() const {
+    return {.query_rows = kBlockRows<Simd>,
+            .keys = kBlockKeys,
+            .chunk_keys = chunk_keys(problem_.max_keys),
+            .workspace_bytes = static_cast<uint64_t>(shared_bytes_ + workers_ * worker_bytes())};
   }
 
-  void run(const Settings& settings, const Parallel& parallel) {
+  void run(const Parallel& parallel) {
     int64_t longest = 0;
     for (int64_t b = 0; b < problem_.batch; ++b) longest = greater(longest, sequence_of(problem_, b).keys);
     shared_.chunk_keys = chunk_keys(longest);
@@ -48,7 +50,8 @@ class BackwardCall {
     units_.total = greater(1, ceil_div(longest, shared_.chunk_keys)) * problem_.batch * problem_.heads_kv;
     if (!problem_.dq && !problem_.dk && !problem_.dv) units_.total = 0;
     bias_units_.total = problem_.dbias ? BiasBlocks::of<Simd>(problem_, most_keys()).units(problem_) : 0;
-    parallel(settings.workers, work, this);
+    parallel(workers_, work, this);
+    sink_gradient(problem_, workers_, parallel);
   }
 
  private:
@@ -95,26 +98,10 @@ class BackwardCall {
 
   const Problem& problem_;
   char* const workspace_;
+  const int workers_;
   BackwardShared shared_ = {};
   int64_t shared_bytes_;
   UnitCounter units_ = {}, bias_units_ = {};
 };
-
-static inline void refuse_backward(const Problem& problem, Text& reason) {
-  const int64_t dims = greater(problem.head_dim, problem.value_dim);
-  if (dims > kMostDims) reason.format("head dims above %lld, got %lld", (long long)kMostDims, (long long)dims);
-}
-
-template <class Simd>
-Sizing size_backward(const Problem& problem, const Settings& settings) {
-  return BackwardCall<Simd>(problem, nullptr).size(settings);
-}
-
-template <class Simd>
-Status launch_backward(const Problem& problem, const Settings& settings, const Launch& launch) {
-  BackwardCall<Simd>(problem, launch.workspace).run(settings, launch.parallel);
-  sink_gradient(problem, settings.workers, launch.parallel);
-  return {};
-}
 
 }  // namespace tilewise::cpu

@@ -1,12 +1,10 @@
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
 #include "cpu/simd/portable.h"
 #include "cpu/tiled/backward_call.h"
 
 namespace tilewise::cpu::portable {
 
-const Kernel tiled_backward = {
-    "cpu.tiled.portable.backward", Pass::backward,       Rank::chosen, TW_CPU, runs_anywhere, refuse_backward,
-    size_backward<Simd>,           launch_backward<Simd>};
+const Kernel tiled_backward = kernel_row<BackwardCall<Simd>>("cpu.tiled.portable.backward", Isa::baseline);
 
 }  // namespace tilewise::cpu::portable

@@ -1,5 +1,5 @@
 // The forward call: workers draw units from one counter, (sequence, block of query rows) longest first, all kv heads of
-// one before the next. A kernel is this and a traits file.
+// one before the next.
 #pragma once
 
 #include "core/kernel.h"
@@ -18,34 +18,11 @@ class ForwardCall {
   static_assert(kLeastRows % kCols == 0 && kMostRows % kCols == 0);
 
  public:
-  static constexpr int kMostDims = 512;
+  static constexpr Pass kPass = Pass::forward;
+  static constexpr Rank kRank = Rank::chosen;
+  static constexpr Algorithm kAlgorithm = Algorithm::v2;
 
-  static void refuse(const Problem& problem, Text& reason) {
-    const int64_t dims = greater(problem.head_dim, problem.value_dim);
-    if (dims > kMostDims) reason.format("head size %lld is above %d", static_cast<long long>(dims), kMostDims);
-  }
-
-  static Sizing size(const Problem& problem, const Settings& settings) {
-    const ForwardCall call(problem, settings, nullptr);
-    Sizing sizing;
-    sizing.query_rows = call.query_rows_;
-    sizing.keys = ForwardWorker<Simd>::kKeys;
-    sizing.workspace_bytes = call.shared_bytes_ + call.workers_ * call.worker_bytes_;
-    return sizing;
-  }
-
-  static Status launch(const Problem& problem, const Settings& settings, const Launch& launch) {
-    ForwardCall call(problem, settings, launch.workspace);
-    call.list_units();
-    const int64_t workers = lesser(call.workers_, call.counter_.total);
-    if (workers > 0) launch.parallel(workers, work, &call);
-    return {};
-  }
-
- private:
-  struct Unit {
-    int64_t sequence, first_row, rows;  // packed rows
-  };
+  static void refuse(const Problem&, Text&) {}
 
   // Sizes grow with those of the problem, so a workspace serves all smaller ones.
   ForwardCall(const Problem& problem, const Settings& settings, char* workspace)
@@ -65,6 +42,23 @@ class ForwardCall {
     ForwardWorker<Simd>(problem, query_rows_, sizing);
     worker_bytes_ = sizing.used;
   }
+
+  Sizing sizing() const {
+    return {.query_rows = query_rows_,
+            .keys = ForwardWorker<Simd>::kKeys,
+            .workspace_bytes = static_cast<uint64_t>(shared_bytes_ + workers_ * worker_bytes_)};
+  }
+
+  void run(const Parallel& parallel) {
+    list_units();
+    const int64_t workers = lesser(workers_, counter_.total);
+    if (workers > 0) parallel(workers, work, this);
+  }
+
+ private:
+  struct Unit {
+    int64_t sequence, first_row, rows;  // packed rows
+  };
 
   void list_units() {
     int64_t count = 0;

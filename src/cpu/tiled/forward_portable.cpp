@@ -1,17 +1,10 @@
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
 #include "cpu/simd/portable.h"
 #include "cpu/tiled/forward_call.h"
 
 namespace tilewise::cpu::portable {
 
-const Kernel tiled_forward = {"cpu.tiled.portable.forward",
-                              Pass::forward,
-                              Rank::chosen,
-                              TW_CPU,
-                              runs_anywhere,
-                              ForwardCall<Simd>::refuse,
-                              ForwardCall<Simd>::size,
-                              ForwardCall<Simd>::launch};
+const Kernel tiled_forward = kernel_row<ForwardCall<Simd>>("cpu.tiled.portable.forward", Isa::baseline);
 
 }  // namespace tilewise::cpu::portable

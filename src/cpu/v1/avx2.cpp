@@ -1,26 +1,13 @@
 #include "cpu/simd/avx2.h"
 
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
-#include "cpu/v1/kernel.h"
+#include "cpu/v1/backward.h"
+#include "cpu/v1/forward.h"
 
 namespace tilewise::cpu::avx2 {
 
-const Kernel v1_forward = {"cpu.v1.avx2.forward",
-                           Pass::forward,
-                           Rank::rung,
-                           TW_CPU,
-                           needs_avx2,
-                           v1::refuse<Simd>,
-                           v1::size<Simd, v1::Forward>,
-                           v1::launch<Simd, v1::Forward>};
-const Kernel v1_backward = {"cpu.v1.avx2.backward",
-                            Pass::backward,
-                            Rank::rung,
-                            TW_CPU,
-                            needs_avx2,
-                            v1::refuse<Simd>,
-                            v1::size<Simd, v1::Backward>,
-                            v1::launch<Simd, v1::Backward>};
+const Kernel v1_forward = kernel_row<v1::Forward<Simd>>("cpu.v1.avx2.forward", Isa::avx2);
+const Kernel v1_backward = kernel_row<v1::Backward<Simd>>("cpu.v1.avx2.backward", Isa::avx2);
 
 }  // namespace tilewise::cpu::avx2

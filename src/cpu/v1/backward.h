@@ -10,11 +10,28 @@
 
 namespace tilewise::cpu::v1 {
 
+// Several pairs add to one element of the bias.
+[[gnu::always_inline]] static inline bool repeats(const Tensor& bias, const Problem& problem) {
+  const int64_t whole[4] = {problem.batch, problem.heads, problem.max_rows, problem.max_keys};
+  for (int axis = 0; axis < 4; ++axis)
+    if (bias.shape[axis] == 1 && whole[axis] > 1) return true;
+  return false;
+}
+
 template <class Simd>
 class Backward {
   using S = Simd;
 
  public:
+  static constexpr Pass kPass = Pass::backward;
+  static constexpr Rank kRank = Rank::rung;
+  static constexpr Algorithm kAlgorithm = Algorithm::v1;
+
+  static void refuse(const Problem& problem, Text& reason) {
+    if (problem.dbias && problem.dbias.type != Type::f32 && repeats(problem.dbias, problem))
+      reason.format("dbias of a repeated bias must be fp32: it is summed in place");
+  }
+
   Backward(const Problem& problem, const Settings& settings, char* workspace)
       : problem_(problem),
         workers_(settings.workers),
@@ -29,7 +46,11 @@ class Backward {
     room_bytes_ = carver.used;
   }
 
-  int64_t workspace_bytes() const { return workers_ * room_bytes_; }
+  Sizing sizing() const {
+    return {.query_rows = blocks_.rows,
+            .keys = blocks_.keys,
+            .workspace_bytes = static_cast<uint64_t>(workers_ * room_bytes_)};
+  }
 
   void run(const Parallel& parallel) const {
     if (problem_.dbias) clear_dbias<S>(problem_.dbias);

@@ -15,6 +15,12 @@ class Forward {
   using S = Simd;
 
  public:
+  static constexpr Pass kPass = Pass::forward;
+  static constexpr Rank kRank = Rank::rung;
+  static constexpr Algorithm kAlgorithm = Algorithm::v1;
+
+  static void refuse(const Problem&, Text&) {}
+
   Forward(const Problem& problem, const Settings& settings, char* workspace)
       : problem_(problem),
         workers_(settings.workers),
@@ -28,7 +34,11 @@ class Forward {
     room_bytes_ = carver.used;
   }
 
-  int64_t workspace_bytes() const { return workers_ * room_bytes_; }
+  Sizing sizing() const {
+    return {.query_rows = blocks_.rows,
+            .keys = blocks_.keys,
+            .workspace_bytes = static_cast<uint64_t>(workers_ * room_bytes_)};
+  }
 
   void run(const Parallel& parallel) const {
     each_unit<S>(parallel, workers_, problem_.batch * problem_.heads, [&](int64_t worker, int64_t unit) {

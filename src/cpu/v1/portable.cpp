@@ -1,26 +1,13 @@
 #include "cpu/simd/portable.h"
 
+#include "cpu/kernel_row.h"
 #include "cpu/kernels.h"
-#include "cpu/runs_on.h"
-#include "cpu/v1/kernel.h"
+#include "cpu/v1/backward.h"
+#include "cpu/v1/forward.h"
 
 namespace tilewise::cpu::portable {
 
-const Kernel v1_forward = {"cpu.v1.portable.forward",
-                           Pass::forward,
-                           Rank::rung,
-                           TW_CPU,
-                           runs_anywhere,
-                           v1::refuse<Simd>,
-                           v1::size<Simd, v1::Forward>,
-                           v1::launch<Simd, v1::Forward>};
-const Kernel v1_backward = {"cpu.v1.portable.backward",
-                            Pass::backward,
-                            Rank::rung,
-                            TW_CPU,
-                            runs_anywhere,
-                            v1::refuse<Simd>,
-                            v1::size<Simd, v1::Backward>,
-                            v1::launch<Simd, v1::Backward>};
+const Kernel v1_forward = kernel_row<v1::Forward<Simd>>("cpu.v1.portable.forward", Isa::baseline);
+const Kernel v1_backward = kernel_row<v1::Backward<Simd>>("cpu.v1.portable.backward", Isa::baseline);
 
 }  // namespace tilewise::cpu::portable
