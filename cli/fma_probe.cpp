@@ -49,14 +49,24 @@ double baseline_chains() {
   return 2.0 * kChains * kLanes * kRounds;
 }
 
-double rate_of_this_thread(ProbeIsa isa, bool own_cpu_time) {
+double flops_of_chains(Isa isa) {
+  switch (isa) {
+    case Isa::avx2:
+      return avx2_chains();
+    case Isa::baseline:
+      return baseline_chains();
+  }
+  return 0;
+}
+
+double rate_of_this_thread(Isa isa, bool own_cpu_time) {
   const Stopwatch stopwatch(own_cpu_time);
-  const double flops = isa == ProbeIsa::avx2 ? avx2_chains() : baseline_chains();
+  const double flops = flops_of_chains(isa);
   return flops / stopwatch.seconds();
 }
 
 struct Rates {
-  ProbeIsa isa;
+  Isa isa;
   std::vector<double> of_thread;
 };
 
@@ -67,7 +77,7 @@ void probe(void* context, int64_t i) {
 
 }  // namespace
 
-double fma_rate(ProbeIsa isa, int threads) {
+double fma_rate(Isa isa, int threads) {
   if (threads == 1) return rate_of_this_thread(isa, true);
   Rates rates{isa, std::vector<double>(static_cast<size_t>(threads))};
   own_threads()(threads, probe, &rates);

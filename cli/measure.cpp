@@ -13,14 +13,13 @@ namespace {
 struct Subject {
   const Call& call;
   double flops;
-  ProbeIsa isa;
+  Isa isa;
   int workers;
 };
 
 Subject subject_of(const Call& call) {
-  const bool avx2 = names_kernel("avx2", call.plan().kernel->name);
-  return {call, flops(call.prepared().problem()), avx2 ? ProbeIsa::avx2 : ProbeIsa::baseline,
-          call.plan().settings.workers};
+  const Plan& plan = call.plan();
+  return {call, flops(call.prepared().problem()), plan.kernel->isa, plan.settings.workers};
 }
 
 void time_once(const Subject& subject, Timing& timing) {

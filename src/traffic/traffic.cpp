@@ -17,6 +17,26 @@ int64_t flops_of(const LiveProblem& live) {
   return 2 * pairs * (of_head_dim * p.head_dim + of_value_dim * p.value_dim);
 }
 
+// The side that stays has the larger block; with Q and O, or dK and dV, half of the fast memory.
+Traffic v2_traffic(const LiveProblem& live, Blocks blocks) {
+  return live->pass == Pass::forward ? v2_traffic(live, blocks.keys, blocks.rows)
+                                     : v2_traffic(live, blocks.rows, blocks.keys);
+}
+
+Traffic bytes_of(Algorithm algorithm, const LiveProblem& live, int64_t fast_memory) {
+  switch (algorithm) {
+    case Algorithm::naive:
+      return {};
+    case Algorithm::standard:
+      return standard_traffic(live, fast_memory);
+    case Algorithm::v1:
+      return v1_traffic(live, fast_memory);
+    case Algorithm::v2:
+      return v2_traffic(live, v1_blocks(*live, fast_memory));
+  }
+  return {};
+}
+
 Traffic with_flops(Traffic traffic, const LiveProblem& live) {
   traffic.flops = flops_of(live);
   return traffic;
@@ -31,22 +51,14 @@ void add(const Traffic& part, int64_t times, Traffic& total) {
 
 Traffic traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory) {
   const LiveProblem live(problem);
-  if (algorithm == Algorithm::standard) return with_flops(standard_traffic(live, fast_memory), live);
-  if (algorithm == Algorithm::v1) return with_flops(v1_traffic(live, fast_memory), live);
-  // The side that stays has the larger block; with Q and O, or dK and dV, half of the fast memory.
-  const int64_t stays = v1_blocks(problem, fast_memory).keys, passes = v1_blocks(problem, fast_memory).rows;
-  return with_flops(problem.pass == Pass::forward ? v2_traffic(live, stays, passes) : v2_traffic(live, passes, stays),
-                    live);
+  return with_flops(bytes_of(algorithm, live, fast_memory), live);
 }
 
 Traffic traffic_of(const Plan& plan, const Problem& problem) {
+  const Algorithm algorithm = plan.kernel->algorithm;
+  if (algorithm != Algorithm::v2) return traffic_of(algorithm, problem, plan.settings.fast_memory);
   const LiveProblem live(problem);
-  if (names_kernel("standard", plan.kernel->name))
-    return traffic_of(Algorithm::standard, problem, plan.settings.fast_memory);
-  if (names_kernel("v1", plan.kernel->name)) return traffic_of(Algorithm::v1, problem, plan.settings.fast_memory);
-  if (names_kernel("tiled", plan.kernel->name))
-    return with_flops(v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys), live);
-  return with_flops({}, live);
+  return with_flops(v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys), live);
 }
 
 }  // namespace tilewise

@@ -12,15 +12,12 @@ struct Traffic {
   int64_t bytes_read = 0, bytes_written = 0;
 };
 
-// The asymptotics for N rows and keys and head size d <= sqrt(M), a head: standard N^2 + N d, the others
-// N^2 d^2 / M + N d.
-enum class Algorithm : int32_t { standard, v1, v2 };
-
-// Sequence lengths, offsets and masks count as far as their data is there: without it, sequences are as long as their
-// slots. fast_memory: M, as in PlanOptions.
+// The asymptotics for N rows and keys and head size d <= sqrt(M), a head: standard N^2 + N d, v1 and v2
+// N^2 d^2 / M + N d; `naive` is not modelled, its bytes are 0. Sequence lengths, offsets and masks count as far as
+// their data is there: without it, sequences are as long as their slots. fast_memory: M, as in PlanOptions.
 Traffic traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory);
 
-// What a planned kernel moves, with the blocks of its plan. Zero bytes for a kernel that the model does not know.
+// What a planned kernel moves, with the blocks of its plan.
 Traffic traffic_of(const Plan& plan, const Problem& problem);
 
 // The counting build: bytes moved by all calls since the last reset; flops stay 0. Elsewhere all zero.
