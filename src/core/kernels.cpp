@@ -8,19 +8,23 @@
 namespace tilewise {
 namespace {
 
-// Best first, reference last; rungs are never chosen, so their place does not matter.
+// Best first, reference after them; rungs are never chosen, so their place does not matter.
+// clang-format off
 constexpr std::array kTable = {
 #ifdef TILEWISE_AVX2
-    &cpu::avx2::tiled_forward,        &cpu::avx2::tiled_backward,
+    &cpu::avx2::tiled_forward, &cpu::avx2::tiled_backward,
 #endif
-    &cpu::portable::tiled_forward,    &cpu::portable::tiled_backward,
+    &cpu::portable::tiled_forward, &cpu::portable::tiled_backward,
+    &cpu::reference_forward, &cpu::reference_backward,
+    // Rungs: only when forced.
 #ifdef TILEWISE_AVX2
-    &cpu::avx2::standard_forward,     &cpu::avx2::standard_backward,     &cpu::avx2::v1_forward,
-    &cpu::avx2::v1_backward,
+    &cpu::avx2::standard_forward, &cpu::avx2::standard_backward,
+    &cpu::avx2::v1_forward, &cpu::avx2::v1_backward,
 #endif
-    &cpu::portable::standard_forward, &cpu::portable::standard_backward, &cpu::portable::v1_forward,
-    &cpu::portable::v1_backward,      &cpu::reference_forward,           &cpu::reference_backward,
+    &cpu::portable::standard_forward, &cpu::portable::standard_backward,
+    &cpu::portable::v1_forward, &cpu::portable::v1_backward,
 };
+// clang-format on
 
 }  // namespace
 
