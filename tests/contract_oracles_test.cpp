@@ -99,6 +99,15 @@ TEST(ContractOracles, LseIsNatural) {
 
 // ---- The oracle's own numbers: every pattern of a 16-bit type, there and back.
 
+TEST(ContractOracles, Fp64IsForTheReferenceAlone) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    Problem problem;
+    problem.pass = pass, problem.type = Type::f64;
+    for (const Kernel* kernel : kernels_here(pass))
+      EXPECT_EQ(refusal_of(*kernel, problem, true).empty(), kernel->rank == Rank::fallback) << kernel->name;
+  }
+}
+
 TEST(ElementValues, EveryPatternOfHalf) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const uint16_t half = static_cast<uint16_t>(bits);

@@ -156,19 +156,6 @@ TEST_P(TiledForward, MoreWorkersGetSmallerUnits) {
   EXPECT_GE(kernel_->size(problem, one).query_rows, 4 * kernel_->size(problem, eight).query_rows);
 }
 
-TEST_P(TiledForward, RefusesHeadSizesAbove512ByName) {
-  for (int64_t Problem::*dim : {&Problem::head_dim, &Problem::value_dim}) {
-    Problem problem;
-    problem.head_dim = problem.value_dim = 512;
-    Text reason;
-    kernel_->refuse(problem, reason);
-    EXPECT_TRUE(reason.empty()) << reason.chars;
-    problem.*dim = 513;
-    kernel_->refuse(problem, reason);
-    EXPECT_NE(std::strstr(reason.chars, "513"), nullptr) << reason.chars;
-  }
-}
-
 // One query row of ones; key j scores scores[j]; v[j] = j.
 struct OneRow {
   float one = 1, out = NAN, lse = NAN;

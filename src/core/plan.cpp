@@ -70,6 +70,8 @@ Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
     reason.format("only for comparison: runs when forced");
   } else if (kernel.rank == Rank::fallback && !forced && strict()) {
     reason.format("TILEWISE_STRICT is set");
+  } else if (kernel.rank != Rank::fallback && problem.type == Type::f64) {
+    reason.format("fp64 is the oracle's type, for the reference kernel alone");
   } else if (kernel.runs_on(problem.device_index, reason)) {
     kernel.refuse(problem, reason);
   }
