@@ -105,6 +105,9 @@ int64_t size_of(Type type) {
   switch (type) {
     case Type::none:
       return 0;
+    case Type::f8:
+    case Type::i8:
+    case Type::i4:
     case Type::boolean:
       return 1;
     case Type::f16:
@@ -130,6 +133,12 @@ const char* name_of(Type type) {
       return "fp16";
     case Type::bf16:
       return "bf16";
+    case Type::f8:
+      return "fp8";
+    case Type::i8:
+      return "int8";
+    case Type::i4:
+      return "int4";
     case Type::boolean:
       return "bool";
     case Type::i32:

@@ -18,13 +18,16 @@ enum class Type : int32_t {
   f32 = TW_F32,
   f16 = TW_F16,
   bf16 = TW_BF16,
+  f8 = TW_F8E4M3,
+  i8 = TW_I8,
+  i4 = TW_I4,
   boolean = TW_BOOL,
   i32 = TW_I32,
   i64 = TW_I64,
   f64 = 100
 };
 
-int64_t size_of(Type type);      // bytes of an element
+int64_t size_of(Type type);      // bytes of an element; 1 for i4, of which two share a byte
 const char* name_of(Type type);  // "fp32", "fp16", "bf16", ...
 const char* name_of(Pass pass);  // "forward", "backward"
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 
 #include "core/rules.h"
@@ -7,7 +6,7 @@
 namespace tilewise {
 namespace {
 
-constexpr std::array kTypeNames = {"none", "fp32", "fp16", "bf16", "fp8", "int8", "int4", "bool", "int32", "int64"};
+constexpr int32_t kLastType = TW_I64;
 constexpr uint32_t kUnserved = type_bit(TW_F8E4M3) | type_bit(TW_I8) | type_bit(TW_I4);
 
 // Far above any memory, far below where sizes that kernels compute from it overflow.
@@ -18,23 +17,21 @@ long long ll(int64_t number) { return number; }
 // "fp32, fp16 or bf16"
 Text list_of(uint32_t types) {
   Text text;
-  for (uint32_t dtype = 0; dtype < kTypeNames.size(); ++dtype) {
+  for (int32_t dtype = TW_NONE; dtype <= kLastType; ++dtype) {
     if (!(types & type_bit(dtype))) continue;
     const bool last = types >> dtype == 1;
-    text.append("%s%s", text.empty() ? "" : (last ? " or " : ", "), kTypeNames[dtype]);
+    text.append("%s%s", text.empty() ? "" : (last ? " or " : ", "), name_of(static_cast<Type>(dtype)));
   }
   return text;
 }
 
 void check_type(const char* name, const tw_tensor& tensor, uint32_t types, Rules& rules) {
   const int32_t dtype = tensor.dtype;
-  const bool known = dtype > TW_NONE && dtype < static_cast<int32_t>(kTypeNames.size());
-  rules.require(known, "%s.dtype is %d: no such type", name, dtype);
+  rules.require(dtype > TW_NONE && dtype <= kLastType, "%s.dtype is %d: no such type", name, dtype);
   if (!rules.kept()) return;
-  rules.require(types & type_bit(dtype), "%s.dtype is %s: must be %s", name, kTypeNames[dtype],
-                list_of(types & ~kUnserved).chars);
-  rules.serve(!(type_bit(dtype) & kUnserved), "%s.dtype is %s: no kernel of this build serves it", name,
-              kTypeNames[dtype]);
+  const char* const given = name_of(static_cast<Type>(dtype));
+  rules.require(types & type_bit(dtype), "%s.dtype is %s: must be %s", name, given, list_of(types & ~kUnserved).chars);
+  rules.serve(!(type_bit(dtype) & kUnserved), "%s.dtype is %s: no kernel of this build serves it", name, given);
 }
 
 bool is_empty(const tw_tensor& tensor, int axes) {
