@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/reference/element_values.h"
+#include "cpu/common/element_values.h"
 
 namespace tilewise::cases {
 namespace {

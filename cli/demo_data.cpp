@@ -6,7 +6,7 @@
 
 #include "cli/failure.h"
 #include "cli/files/safetensors.h"
-#include "cpu/reference/element_values.h"
+#include "cpu/common/element_values.h"
 
 namespace tilewise::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "cli/failure.h"
-#include "cpu/reference/element_values.h"
+#include "cpu/common/element_values.h"
 
 namespace tilewise::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/plan.h"
-#include "cpu/reference/element_values.h"
+#include "cpu/common/element_values.h"
 
 namespace tilewise::backward {
 

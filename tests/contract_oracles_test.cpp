@@ -1,7 +1,7 @@
 // Answers that need no oracle: what random data hides, they show.
 #include <bit>
 
-#include "cpu/reference/element_values.h"
+#include "cpu/common/element_values.h"
 #include "tests/contract.h"
 
 namespace tilewise::cases {

@@ -1,4 +1,4 @@
-#include "core/merge.h"
+#include "cpu/merge.h"
 
 #include "api/exec.h"
 #include "api/structs.h"

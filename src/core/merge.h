@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/problem.h"
-#include "core/threads.h"
 
 namespace tilewise {
 
@@ -15,9 +14,4 @@ struct Merge {
 
 Status make_merge(const tw_merge& given, Merge& merge);
 
-namespace cpu {
-
-void merge(const Merge& merge, const Parallel& parallel);
-
-}  // namespace cpu
 }  // namespace tilewise

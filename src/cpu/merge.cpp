@@ -1,10 +1,10 @@
-#include "core/merge.h"
+#include "cpu/merge.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/common/element_values.h"
 #include "cpu/common/workspace.h"
-#include "cpu/reference/element_values.h"
 
 namespace tilewise::cpu {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cpu/common/numbers.h"
+#include "core/numbers.h"
 
 namespace tilewise {
 namespace {
@@ -71,7 +71,7 @@ int64_t LiveProblem::row_visits(const Sequence& s, int64_t h, KeyRange hull, int
     const int64_t count = std::min(rows, s.rows - first);
     const KeyRange used = this->hull(s, h, 1, first, count);
     if (used.empty()) continue;
-    visits += count * (cpu::ceil_div(used.hi - hull.lo, keys) - (used.lo - hull.lo) / keys);
+    visits += count * (ceil_div(used.hi - hull.lo, keys) - (used.lo - hull.lo) / keys);
   }
   return visits;
 }

@@ -1,14 +1,14 @@
 // Standard attention: n rows x m keys a head, squares of 4 n m bytes. The products read one factor again for each block
 // of the other: N^2 d / Br = 4 N^2 d^2 / M elements, less than the squares' N^2 while d^2 <= M / 4. So it moves N^2 + N
 // d.
-#include "traffic/blocks.h"
+#include "cpu/common/blocks.h"
 #include "traffic/live.h"
 
 namespace tilewise {
 namespace {
 
-void forward(const Problem& p, int64_t n, int64_t m, const Blocks& blocks, Traffic& t) {
-  const int64_t square = 4 * n * m, element = size_of(p.type), row_blocks = cpu::ceil_div(n, blocks.rows);
+void forward(const Problem& p, int64_t n, int64_t m, const cpu::Blocks& blocks, Traffic& t) {
+  const int64_t square = 4 * n * m, element = size_of(p.type), row_blocks = ceil_div(n, blocks.rows);
   t.bytes_read += (n + row_blocks * m) * p.head_dim * element;  // S = Q K^T
   t.bytes_written += square;
   t.bytes_read += square;  // scale, mask, m
@@ -23,9 +23,9 @@ void forward(const Problem& p, int64_t n, int64_t m, const Blocks& blocks, Traff
 }
 
 // Of one head; what its group's dK and dV cost is in key_gradient.
-void backward(const Problem& p, int64_t n, int64_t m, const Blocks& blocks, Traffic& t) {
+void backward(const Problem& p, int64_t n, int64_t m, const cpu::Blocks& blocks, Traffic& t) {
   const int64_t square = 4 * n * m, element = size_of(p.type);
-  const int64_t row_blocks = cpu::ceil_div(n, blocks.rows), key_blocks = cpu::ceil_div(m, blocks.keys);
+  const int64_t row_blocks = ceil_div(n, blocks.rows), key_blocks = ceil_div(m, blocks.keys);
   const int64_t dout = p.value_dim * size_of(p.dout.type), out = p.value_dim * size_of(p.out.type);
   t.bytes_read += (n + row_blocks * m) * p.head_dim * element;  // S = Q K^T
   t.bytes_written += square;
@@ -48,7 +48,7 @@ void backward(const Problem& p, int64_t n, int64_t m, const Blocks& blocks, Traf
 // dK or dV of one kv head: sums between its heads if they are not at work together, then the gradient.
 void key_gradient(const Problem& p, const Tensor& gradient, int64_t dims, int64_t keys, int64_t used, Traffic& t) {
   if (!gradient) return;
-  const int64_t group = p.heads / p.heads_kv, hand_overs = standard_memory(p).heads < group ? group - 1 : 0;
+  const int64_t group = p.heads / p.heads_kv, hand_overs = cpu::standard_memory(p).heads < group ? group - 1 : 0;
   t.bytes_read += hand_overs * used * dims * 4 + (p.accumulate ? used * dims * 4 : 0);
   t.bytes_written += hand_overs * used * dims * 4 + (p.accumulate ? used : keys) * dims * size_of(gradient.type);
 }
@@ -57,7 +57,7 @@ void key_gradient(const Problem& p, const Tensor& gradient, int64_t dims, int64_
 
 Traffic standard_traffic(const LiveProblem& live, int64_t fast_memory) {
   const Problem& p = *live;
-  const Blocks blocks = standard_blocks(p, fast_memory);
+  const cpu::Blocks blocks = cpu::standard_blocks(p, fast_memory);
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
     const KeyRange hull = live.hull(s, h, live.group());

@@ -1,6 +1,6 @@
 #include "traffic/traffic.h"
 
-#include "traffic/blocks.h"
+#include "cpu/common/blocks.h"
 #include "traffic/live.h"
 
 namespace tilewise {
@@ -18,7 +18,7 @@ int64_t flops_of(const LiveProblem& live) {
 }
 
 // The side that stays has the larger block; with Q and O, or dK and dV, half of the fast memory.
-Traffic v2_traffic(const LiveProblem& live, Blocks blocks) {
+Traffic v2_traffic(const LiveProblem& live, cpu::Blocks blocks) {
   return live->pass == Pass::forward ? v2_traffic(live, blocks.keys, blocks.rows)
                                      : v2_traffic(live, blocks.rows, blocks.keys);
 }
@@ -32,7 +32,7 @@ Traffic bytes_of(Algorithm algorithm, const LiveProblem& live, int64_t fast_memo
     case Algorithm::v1:
       return v1_traffic(live, fast_memory);
     case Algorithm::v2:
-      return v2_traffic(live, v1_blocks(*live, fast_memory));
+      return v2_traffic(live, cpu::v1_blocks(*live, fast_memory));
   }
   return {};
 }

@@ -1,5 +1,5 @@
 // FlashAttention-1: each block of Bc keys lets all rows of Q and O pass: N / Bc * N d = 4 N^2 d^2 / M elements each.
-#include "traffic/blocks.h"
+#include "cpu/common/blocks.h"
 #include "traffic/live.h"
 
 namespace tilewise {
@@ -34,7 +34,7 @@ void backward(const Problem& p, int64_t n, int64_t keys, int64_t used, int64_t v
 
 Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory) {
   const Problem& p = *live;
-  const Blocks blocks = v1_blocks(p, fast_memory);
+  const cpu::Blocks blocks = cpu::v1_blocks(p, fast_memory);
   const int64_t group = live.group();
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {

@@ -3,7 +3,7 @@
 // pass, and hands on dQ. With Br = M / 4d both move N^2 d^2 / M + N d.
 #include <algorithm>
 
-#include "cpu/common/numbers.h"
+#include "core/numbers.h"
 #include "traffic/live.h"
 
 namespace tilewise {
@@ -35,7 +35,7 @@ Traffic backward(const LiveProblem& live, const Sequence& s, int64_t h, int64_t 
   for (int64_t first = 0; first < rows; first += query_rows) {
     const int64_t count = std::min(query_rows, rows - first);
     const KeyRange keys = live.hull(s, h, live.group(), first, count);
-    const int64_t chunks = keys.empty() ? 0 : cpu::ceil_div(keys.hi, chunk_keys) - keys.lo / chunk_keys;
+    const int64_t chunks = keys.empty() ? 0 : ceil_div(keys.hi, chunk_keys) - keys.lo / chunk_keys;
     t.bytes_read += chunks * count * (p.head_dim * element + dout_and_out + (p.dlse ? 8 : 4));
     if (!p.dq) continue;
     const int64_t hand_overs = std::max<int64_t>(0, chunks - 1);

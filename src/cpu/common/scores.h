@@ -9,8 +9,8 @@
 #pragma once
 
 #include "core/mask.h"
+#include "core/numbers.h"
 #include "cpu/common/element.h"
-#include "cpu/common/numbers.h"
 #include "cpu/common/philox.h"
 #include "cpu/common/vector_math.h"
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "core/numbers.h"
 #include "cpu/common/element.h"
-#include "cpu/common/numbers.h"
 #include "cpu/common/workspace.h"
 #include "cpu/simd/portable.h"
 

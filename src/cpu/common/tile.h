@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "core/mask.h"
+#include "core/numbers.h"
 #include "cpu/common/element.h"
-#include "cpu/common/numbers.h"
 #include "cpu/common/vector_math.h"
 #include "cpu/common/workspace.h"
 

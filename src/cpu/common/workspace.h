@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "cpu/common/numbers.h"
+#include "core/numbers.h"
 
 namespace tilewise::cpu {
 

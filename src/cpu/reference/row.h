@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "core/mask.h"
-#include "cpu/common/numbers.h"
+#include "core/numbers.h"
+#include "cpu/common/element_values.h"
 #include "cpu/common/philox.h"
-#include "cpu/reference/element_values.h"
 
 namespace tilewise::cpu::reference {
 

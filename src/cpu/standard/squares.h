@@ -3,8 +3,8 @@
 #pragma once
 
 #include "core/kernel.h"
+#include "cpu/common/blocks.h"
 #include "cpu/common/gradient_row.h"
-#include "traffic/blocks.h"
 
 namespace tilewise::cpu::standard {
 

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "core/kernel.h"
+#include "cpu/common/blocks.h"
 #include "cpu/common/gradient_row.h"
-#include "traffic/blocks.h"
 
 namespace tilewise::cpu::v1 {
 

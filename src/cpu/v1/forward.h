@@ -4,9 +4,9 @@
 #pragma once
 
 #include "core/kernel.h"
+#include "cpu/common/blocks.h"
 #include "cpu/common/each_unit.h"
 #include "cpu/common/output_row.h"
-#include "traffic/blocks.h"
 
 namespace tilewise::cpu::v1 {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tilewise::cpu {
+namespace tilewise {
 
 [[gnu::always_inline]] static inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 [[gnu::always_inline]] static inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -15,4 +15,4 @@ namespace tilewise::cpu {
 [[gnu::always_inline]] static inline int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 [[gnu::always_inline]] static inline int64_t ceil_div(int64_t x, int64_t step) { return (x + step - 1) / step; }
 
-}  // namespace tilewise::cpu
+}  // namespace tilewise
