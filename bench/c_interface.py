@@ -1,4 +1,4 @@
-"""The part of tilewise.h that the comparisons need, by ctypes: one attention call on tensors that give pointer, shape and stride."""
+"""The part of tilewise.h that the comparisons need, by ctypes: a call on tensors of pointer, shape and stride."""
 import ctypes
 
 F32, F16, BF16 = 1, 2, 3

@@ -12,7 +12,8 @@ def declared_functions(header_path):
 
 
 def exported_symbols(library_path):
-    lines = subprocess.run(["nm", "-D", "--defined-only", library_path], check=True, capture_output=True, text=True).stdout
+    command = ["nm", "-D", "--defined-only", library_path]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     symbols = [line.split()[-1] for line in lines.splitlines()]
     return {symbol for symbol in symbols if symbol != "TW_0.1"}
 
