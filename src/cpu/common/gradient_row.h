@@ -7,13 +7,6 @@
 
 namespace tilewise::cpu {
 
-template <class Simd>
-float dot(const float* a, const float* b, int64_t count) {
-  typename Simd::Vec sum = Simd::set(0);
-  for (int64_t i = 0; i < count; i += Simd::kLanes) sum = Simd::fma(Simd::load(a + i), Simd::load(b + i), sum);
-  return across_lanes<Simd>(sum, [](float x, float y) { return x + y; });
-}
-
 // dLSE - delta of a row whose dO and O are given as fp32, zeros up to whole vectors. delta = rowsum(dO * O).
 template <class Simd>
 float row_shift(const Problem& problem, const Sequence& s, int64_t h, int64_t i, const float* dout, const float* out) {

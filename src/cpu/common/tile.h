@@ -45,6 +45,22 @@ void zero(float* to, int64_t count) {
   std::memset(to, 0, count * sizeof(float));
 }
 
+// a . b, both zeros up to whole vectors; lanes are summed in pairs.
+template <class Simd>
+float dot(const float* a, const float* b, int64_t count) {
+  constexpr int kLanes = Simd::kLanes;
+  typename Simd::Vec sum[2] = {Simd::set(0), Simd::set(0)};
+  for (int64_t i = 0; i < count; i += kLanes) {
+    auto& even_or_odd = sum[i / kLanes % 2];
+    even_or_odd = Simd::fma(Simd::load(a + i), Simd::load(b + i), even_or_odd);
+  }
+  float lanes[kLanes];
+  Simd::store(lanes, Simd::add(sum[0], sum[1]));
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
 // ---- Panels: rows [kTileCols][row] <-> panel [dim][kTileCols]. dims is rounded up to kLanes on both sides.
 
 template <class Simd>

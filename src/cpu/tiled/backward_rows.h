@@ -38,22 +38,6 @@ void read_row_of(const Tensor& t, int64_t offset, int64_t count, float* to) {
   return t.stride[1] * (t.type == Type::f32 ? 4 : 2) < kFarApart ? 1 : 4;
 }
 
-// a . b, both zeros up to whole vectors; lanes are summed in pairs.
-template <class Simd>
-float dot(const float* a, const float* b, int64_t count) {
-  constexpr int kLanes = Simd::kLanes;
-  typename Simd::Vec sum[2] = {Simd::set(0), Simd::set(0)};
-  for (int64_t i = 0; i < count; i += kLanes) {
-    auto& even_or_odd = sum[i / kLanes % 2];
-    even_or_odd = Simd::fma(Simd::load(a + i), Simd::load(b + i), even_or_odd);
-  }
-  float lanes[kLanes];
-  Simd::store(lanes, Simd::add(sum[0], sum[1]));
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
-}
-
 // A block of the rows of one sequence and some neighbouring heads, packed token by token: row = token * heads + head.
 // Rows that are absent or contribute nothing (no live key, LSE = -inf) are zeros, whatever their memory holds.
 template <class Simd>
