@@ -88,11 +88,10 @@ class Bound {
     }
   }
 
-  int64_t lse_offset(const Tensor& t, const Row& row) const {
-    return t.offset(row.sequence.q_slot, row.h, row.sequence.first_row + row.i);
+  // Of lse and the tensors like it.
+  static double number_of(const Tensor& t, const Row& row) {
+    return cpu::read_value<double>(t, lse_offset(t, row.sequence, row.i, row.h));
   }
-
-  double lse_of(const Row& row) const { return cpu::read_value<double>(problem_.lse, lse_offset(problem_.lse, row)); }
 
   static Numbers row_of(const Tensor& t, const Row& row) {
     Numbers numbers;
@@ -101,30 +100,30 @@ class Bound {
   }
 
   void forward(const Row& row) const {
-    const double lse = lse_of(row);
+    const double lse = number_of(problem_.lse, row);
     if (lse == -INFINITY) return;
     const Numbers q = row_of(problem_.q, row);
     const int64_t out_offset = row_offset(out_, row.sequence, row.i, row.h);
     double of_sum = 0;  // how far the sum of exponentials may be off, relative
     each_pair(row, q, lse, [&](int64_t, int64_t, const Pair& pair) { of_sum += pair.p * pair.exponent; });
-    reinterpret_cast<double*>(lse_.data)[lse_offset(lse_, row)] += of_sum;
+    reinterpret_cast<double*>(lse_.data)[lse_offset(lse_, row.sequence, row.i, row.h)] += of_sum;
     if (problem_.prior_lse) of_sum += kUlp * std::abs(lse);
     each_pair(row, q, lse, [&](int64_t j, int64_t, const Pair& pair) {
       const double share = unit_ + pair.exponent + of_sum;
       add_sizes(out_, out_offset, pair.p * row.dropout_factor(j) * share, pair.v);
     });
     if (!problem_.prior_lse) return;
-    const double prior = cpu::read_value<double>(problem_.prior_lse, lse_offset(problem_.prior_lse, row));
+    const double prior = number_of(problem_.prior_lse, row);
     if (prior == -INFINITY) return;
     add_sizes(out_, out_offset, std::exp(prior - lse) * (unit_ + of_sum), row_of(problem_.prior_out, row));
   }
 
   void backward(const Row& row) const {
-    const double lse = lse_of(row);
+    const double lse = number_of(problem_.lse, row);
     if (lse == -INFINITY) return;
     const Sequence& s = row.sequence;
     const Numbers q = row_of(problem_.q, row), out = row_of(problem_.out, row), dout = row_of(problem_.dout, row);
-    const double dlse = problem_.dlse ? cpu::read_value<double>(problem_.dlse, lse_offset(problem_.dlse, row)) : 0;
+    const double dlse = problem_.dlse ? number_of(problem_.dlse, row) : 0;
     const double shift = dlse - sum_of_products(dout, out), delta_size = sum_of_sizes(dout, out);
     const double shift_off = unit_ * (std::abs(dlse) + delta_size) + out_ulp_ * delta_size;
     const double of_lse = kUlp * std::abs(lse);

@@ -125,6 +125,10 @@ Sequence sequence_of(const Problem& problem, int64_t b);
 [[gnu::always_inline]] static inline int64_t key_offset(const Tensor& t, const Sequence& s, int64_t j, int64_t h) {
   return t.offset(s.k_slot, s.first_key + j, h);
 }
+// The same of lse and its gradient, and of the lse of the result so far.
+[[gnu::always_inline]] static inline int64_t lse_offset(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
+  return t.offset(s.q_slot, h, s.first_row + i);
+}
 
 // Position of row i and of key j of a sequence: what causal, window, chunk, ALiBi and dropout compare.
 int64_t row_position(const Problem& problem, const Sequence& sequence, int64_t i);

@@ -38,4 +38,9 @@ template <class Element>
   return element_at<Element>(t, key_offset(t, s, j, h));
 }
 
+// Row i of lse and the tensors like it.
+[[gnu::always_inline]] static inline float& lse_of(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
+  return *element_at<float>(t, lse_offset(t, s, i, h));
+}
+
 }  // namespace tilewise::cpu

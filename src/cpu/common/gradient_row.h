@@ -10,7 +10,7 @@ namespace tilewise::cpu {
 // dLSE - delta of a row whose dO and O are given as fp32, zeros up to whole vectors. delta = rowsum(dO * O).
 template <class Simd>
 float row_shift(const Problem& problem, const Sequence& s, int64_t h, int64_t i, const float* dout, const float* out) {
-  const float dlse = problem.dlse ? *lse_at(problem.dlse, s, h, i) : 0;
+  const float dlse = problem.dlse ? lse_of(problem.dlse, s, i, h) : 0;
   if (problem.dlse) count_read(4);
   return dlse - dot<Simd>(dout, out, problem.value_dim);
 }

@@ -7,10 +7,6 @@
 
 namespace tilewise::cpu {
 
-[[gnu::always_inline]] static inline float* lse_at(const Tensor& t, const Sequence& s, int64_t h, int64_t i) {
-  return element_at<float>(t, t.offset(s.q_slot, h, s.first_row + i));
-}
-
 // lse = log(exp(m) + exp of the others), given the sum l of exp(s - m).
 [[gnu::always_inline]] static inline float lse_of(float m, float l) {
   return l == 0 ? -kInfinity : static_cast<float>(static_cast<double>(m) + std::log(static_cast<double>(l)));
@@ -19,7 +15,7 @@ namespace tilewise::cpu {
 // own[0..Dv) = weight * own + prior_weight * prior and lse of both; an empty side leaves the other's bits.
 template <class Simd>
 float merge_prior(const Problem& problem, const Sequence& s, int64_t h, int64_t i, float lse, float* own) {
-  const float prior_lse = *lse_at(problem.prior_lse, s, h, i);
+  const float prior_lse = lse_of(problem.prior_lse, s, i, h);
   if (prior_lse == -kInfinity) return lse;
   const float* prior = row_of<float>(problem.prior_out, s, i, h);
   const bool empty = lse == -kInfinity;
@@ -35,7 +31,7 @@ float merge_prior(const Problem& problem, const Sequence& s, int64_t h, int64_t 
 template <class Simd>
 void store_output_row(const Problem& problem, const Sequence& s, int64_t h, int64_t i, float lse, float* own) {
   if (problem.prior_lse) lse = merge_prior<Simd>(problem, s, h, i, lse, own);
-  if (problem.lse) *lse_at(problem.lse, s, h, i) = lse;
+  if (problem.lse) lse_of(problem.lse, s, i, h) = lse;
   with_element(problem.out.type, [&](auto element) {
     write_row<Simd>(own, problem.value_dim, 1, row_of<decltype(element)>(problem.out, s, i, h));
   });

@@ -40,19 +40,15 @@ double row_delta(const Problem& problem, const Sequence& s, int64_t h, int64_t i
   return delta;
 }
 
-double number_of_row(const Tensor& t, const Sequence& s, int64_t h, int64_t i) {
-  return *element_at<float>(t, t.offset(s.q_slot, h, s.first_row + i));
-}
-
 double head_gradient(const Problem& problem, int64_t h) {
   const double sink = *element_at<float>(problem.sink, problem.sink.offset(h, 0, 0));
   double sum = 0;
   for (int64_t b = 0; b < problem.batch; ++b) {
     const Sequence s = sequence_of(problem, b);
     for (int64_t i = 0; i < s.rows; ++i) {
-      const double lse = number_of_row(problem.lse, s, h, i);
+      const double lse = lse_of(problem.lse, s, i, h);
       if (lse == -INFINITY) continue;
-      const double dlse = problem.dlse ? number_of_row(problem.dlse, s, h, i) : 0;
+      const double dlse = problem.dlse ? lse_of(problem.dlse, s, i, h) : 0;
       sum += std::exp(sink - lse) * (dlse - row_delta(problem, s, h, i));
     }
   }

@@ -132,12 +132,12 @@ class Reference {
     });
     if (problem_.prior_lse) merge_prior(s, h, i, lse, room);
     write_values(problem_.out, row_offset(problem_.out, s, i, h), problem_.value_dim, room.out);
-    if (problem_.lse) write_values(problem_.lse, lse_offset(problem_.lse, s, h, i), 1, &lse);
+    if (problem_.lse) write_values(problem_.lse, lse_offset(problem_.lse, s, i, h), 1, &lse);
   }
 
   // Two results over disjoint keys, weighted by their sums; an empty side leaves the other as it is.
   void merge_prior(const Sequence& s, int64_t h, int64_t i, Real& lse, const Room<Real>& room) const {
-    const Real prior = read_value<Real>(problem_.prior_lse, lse_offset(problem_.prior_lse, s, h, i));
+    const Real prior = read_value<Real>(problem_.prior_lse, lse_offset(problem_.prior_lse, s, i, h));
     if (prior == -kInfinity<Real>) return;
     read_row(problem_.prior_out, s, i, h, room.v);
     const Real top = std::max(lse, prior), merged = top + std::log(std::exp(lse - top) + std::exp(prior - top));
@@ -167,12 +167,12 @@ class Reference {
 
   RowGradient row_gradient(const Sequence& s, int64_t h, int64_t i, const Room<Real>& room) const {
     RowGradient g{Row<Real>(problem_, s, h, i, stored_), 0, 0};
-    g.lse = read_value<Real>(problem_.lse, lse_offset(problem_.lse, s, h, i));
+    g.lse = read_value<Real>(problem_.lse, lse_offset(problem_.lse, s, i, h));
     if (!g.live()) return g;
     read_row(problem_.q, s, i, h, room.q);
     read_row(problem_.out, s, i, h, room.out);
     read_row(problem_.dout, s, i, h, room.dout);
-    if (problem_.dlse) g.shift = read_value<Real>(problem_.dlse, lse_offset(problem_.dlse, s, h, i));
+    if (problem_.dlse) g.shift = read_value<Real>(problem_.dlse, lse_offset(problem_.dlse, s, i, h));
     g.shift -= dot(room.dout, room.out, problem_.value_dim);
     return g;
   }
@@ -269,10 +269,6 @@ class Reference {
   // ---- Small steps.
 
   int64_t kv_head(int64_t h) const { return h / (problem_.heads / problem_.heads_kv); }
-
-  static int64_t lse_offset(const Tensor& t, const Sequence& s, int64_t h, int64_t i) {
-    return t.offset(s.q_slot, h, s.first_row + i);
-  }
 
   static void read_row(const Tensor& t, const Sequence& s, int64_t i, int64_t h, Real* to) {
     read_values(t, row_offset(t, s, i, h), t.shape[3], to);

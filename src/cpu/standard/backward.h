@@ -56,7 +56,7 @@ class Backward {
     const Head& head = block.head;
     squares_.each_row(block, [&](const ScoreRow& row) {
       const int64_t at = row.i * squares_.row();
-      head.lse[row.i] = row.live.empty() ? -kInfinity : *lse_at(problem_.lse, head.s, head.h, row.i);
+      head.lse[row.i] = row.live.empty() ? -kInfinity : lse_of(problem_.lse, head.s, row.i, head.h);
       float* slopes = has_softcap(problem_) ? head.slopes + at : nullptr;
       recompute_probabilities<S>(row, head.lse[row.i], head.scores + at, slopes);
     });

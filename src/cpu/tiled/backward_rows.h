@@ -91,7 +91,7 @@ class QueryBlock {
     for (int64_t panel = 0; panel < panels; ++panel) {
       RowsRange& common = panel_live[panel] = {};
       for (int64_t r = panel * kCols; r < (panel + 1) * kCols; ++r) {
-        minus_lse[r] = r < count ? -at_row(problem_.lse, r) : 0;
+        minus_lse[r] = r < count ? -lse_of(problem_.lse, sequence_, token(r), head(r)) : 0;
         live[r] = r < count ? live_keys_of(r) : live[count - 1];
         common.add(live[r]);
       }
@@ -142,7 +142,7 @@ class QueryBlock {
       if (uses(r)) {
         read_row_of<Simd>(problem_.out, offset(problem_.out, r), problem_.value_dim, output_row_);
         shift[r] = -dot<Simd>(doutput_rows + r * value_row, output_row_, problem_.value_dim);
-        if (problem_.dlse) shift[r] += at_row(problem_.dlse, r);
+        if (problem_.dlse) shift[r] += lse_of(problem_.dlse, sequence_, token(r), head(r));
       } else {
         shift[r] = 0;
       }
@@ -151,11 +151,6 @@ class QueryBlock {
 
   [[gnu::always_inline]] void prefetch(const Tensor& t, int64_t r) const {
     if (r < count) prefetch_row_of(t, offset(t, r), t.shape[3]);
-  }
-
-  // Of lse or dlse.
-  float at_row(const Tensor& t, int64_t r) const {
-    return *element_at<float>(t, t.offset(sequence_.q_slot, head(r), sequence_.first_row + token(r)));
   }
 
   const Problem& problem_;

@@ -7,10 +7,6 @@
 
 namespace tilewise::cpu {
 
-[[gnu::always_inline]] static inline float* lse_of(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
-  return element_at<float>(t, t.offset(s.q_slot, h, s.first_row + i));
-}
-
 struct RowEnd {
   float factor;  // O = factor * what was summed
   double lse;
@@ -46,13 +42,13 @@ template <class Simd>
 void store_row(const Problem& problem, const Sequence& s, int64_t i, int64_t h, RowEnd end, float* out) {
   if (end.factor == 0) zero<Simd>(out, problem.value_dim);  // 0 * NaN is NaN
   if (problem.prior_out) {
-    const float prior_lse = *lse_of(problem.prior_lse, s, i, h);
+    const float prior_lse = lse_of(problem.prior_lse, s, i, h);
     merge_prior<Simd>(row_of<float>(problem.prior_out, s, i, h), prior_lse, problem.value_dim, end.lse, out);
   }
   with_element(problem.out.type, [&](auto element) {
     write_row<Simd>(out, problem.value_dim, 1, row_of<decltype(element)>(problem.out, s, i, h));
   });
-  if (problem.lse) *lse_of(problem.lse, s, i, h) = static_cast<float>(end.lse);
+  if (problem.lse) lse_of(problem.lse, s, i, h) = static_cast<float>(end.lse);
 }
 
 }  // namespace tilewise::cpu

@@ -243,8 +243,7 @@ class Backward {
 
   // -inf for a row without a live key: its P is 0.
   float lse_of_row(const Room& room, const Head& head, const Tile& tile, int64_t i) const {
-    return live_of(room, head, tile, i).empty() ? -kInfinity
-                                                : *lse_at(problem_.lse, head.s, tile.h, tile.first_row + i);
+    return live_of(room, head, tile, i).empty() ? -kInfinity : lse_of(problem_.lse, head.s, tile.first_row + i, tile.h);
   }
 
   ScoreRow row_at(const Room& room, const Head& head, const Tile& tile, int64_t i) const {

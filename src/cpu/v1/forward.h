@@ -171,7 +171,7 @@ class Forward {
         count_read(problem_.value_dim * 4);
         store_output_row<S>(problem_, head.s, head.h, i, lse, room.pv);
       } else if (problem_.lse) {
-        *lse_at(problem_.lse, head.s, head.h, i) = lse;
+        lse_of(problem_.lse, head.s, i, head.h) = lse;
         count_written(4);
       }
     }
