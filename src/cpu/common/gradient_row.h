@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/common/each_unit.h"
-#include "cpu/common/output_row.h"
+#include "cpu/common/score_row.h"
 #include "cpu/common/sink_gradient.h"
 
 namespace tilewise::cpu {

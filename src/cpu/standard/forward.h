@@ -2,6 +2,7 @@
 // dead pairs included; each step goes over all of them before the next begins.
 #pragma once
 
+#include "cpu/common/forward_end.h"
 #include "cpu/standard/squares.h"
 
 namespace tilewise::cpu::standard {
@@ -70,8 +71,8 @@ class Forward {
     squares_.each_row(block, [&](const ScoreRow& row) {
       float* own = block.room.sum + (row.i - block.first) * row_floats<S>(problem_.value_dim);
       if (row.live.empty()) zero<S>(own, problem_.value_dim);  // 0 * NaN of a V that other rows use is NaN
-      store_output_row<S>(problem_, row.sequence, row.h, row.i, lse_of(block.head.max[row.i], block.head.sum[row.i]),
-                          own);
+      const double lse = lse_of_sum(block.head.max[row.i], block.head.sum[row.i]);
+      store_row<S>(problem_, row.sequence, row.i, row.h, lse, own);
     });
     count_read(block.count * 8);
   }

@@ -18,9 +18,9 @@
 // what other rows of a unit or panel add for it are zeros.
 #pragma once
 
+#include "cpu/common/forward_end.h"
 #include "cpu/common/scores.h"
 #include "cpu/common/tile.h"
-#include "cpu/tiled/forward_end.h"
 
 namespace tilewise::cpu {
 
@@ -338,7 +338,9 @@ class ForwardWorker {
       panel_to_rows<S>(output_t_ + panel * output_panel_, factor, problem_.value_dim, staged_, width_);
       for (int64_t i = 0; i < rows; ++i) {
         const auto [token, head] = rows_[panel * kCols + i];
-        store_row<S>(problem_, sequence_, token, head, end[i], staged_ + i * width_);
+        float* out = staged_ + i * width_;
+        if (end[i].factor == 0) zero<S>(out, problem_.value_dim);  // 0 * NaN is NaN
+        store_row<S>(problem_, sequence_, token, head, end[i].lse, out);
       }
     }
   }

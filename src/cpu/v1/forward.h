@@ -6,7 +6,8 @@
 #include "core/kernel.h"
 #include "cpu/common/blocks.h"
 #include "cpu/common/each_unit.h"
-#include "cpu/common/output_row.h"
+#include "cpu/common/forward_end.h"
+#include "cpu/common/score_row.h"
 
 namespace tilewise::cpu::v1 {
 
@@ -165,13 +166,13 @@ class Forward {
   void finish(const Room& room, const Head& head) const {
     count_read(head.s.rows * 8);
     for (int64_t i = 0; i < head.s.rows; ++i) {
-      const float lse = lse_of(room.m[i], room.l[i]);
+      const double lse = lse_of_sum(room.m[i], room.l[i]);
       if (own_output_) {
         std::memcpy(room.pv, output_row(room, head, i), problem_.value_dim * sizeof(float));
         count_read(problem_.value_dim * 4);
-        store_output_row<S>(problem_, head.s, head.h, i, lse, room.pv);
+        store_row<S>(problem_, head.s, i, head.h, lse, room.pv);
       } else if (problem_.lse) {
-        lse_of(problem_.lse, head.s, i, head.h) = lse;
+        lse_of(problem_.lse, head.s, i, head.h) = static_cast<float>(lse);
         count_written(4);
       }
     }

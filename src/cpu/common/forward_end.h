@@ -4,8 +4,14 @@
 #include <cmath>
 
 #include "cpu/common/tile.h"
+#include "cpu/common/traffic_counter.h"
 
 namespace tilewise::cpu {
+
+// LSE of scores whose exp(s - m) sum up to l; -inf of none.
+[[gnu::always_inline]] static inline double lse_of_sum(double m, float l) {
+  return m + std::log(static_cast<double>(l));
+}
 
 struct RowEnd {
   float factor;  // O = factor * what was summed
@@ -15,7 +21,7 @@ struct RowEnd {
 // l = sum of exp(s - m) over the live keys of a row of query head h; m = -inf, l = 0 if there are none.
 [[gnu::always_inline]] static inline RowEnd end_of_row(const Problem& problem, int64_t h, double m, float l) {
   const float sink = problem.sink ? *element_at<float>(problem.sink, problem.sink.offset(h, 0, 0)) : -kInfinity;
-  if (sink == -kInfinity) return {l == 0 ? 0 : 1 / l, m + double{std::log(l)}};
+  if (sink == -kInfinity) return {l == 0 ? 0 : 1 / l, lse_of_sum(m, l)};
   const double top = m > sink ? m : sink, weight = std::exp(m - top), sum = weight * l + std::exp(sink - top);
   return {static_cast<float>(weight / sum), top + std::log(sum)};
 }
@@ -37,18 +43,19 @@ void merge_prior(const float* prior_out, double prior_lse, int64_t value_dim, do
   lse = merged;
 }
 
-// out[value_dim] -> row i of query head h. The scratch row may be changed.
+// out[value_dim], readable in whole vectors, -> row i of query head h. The scratch row may be changed.
 template <class Simd>
-void store_row(const Problem& problem, const Sequence& s, int64_t i, int64_t h, RowEnd end, float* out) {
-  if (end.factor == 0) zero<Simd>(out, problem.value_dim);  // 0 * NaN is NaN
+void store_row(const Problem& problem, const Sequence& s, int64_t i, int64_t h, double lse, float* out) {
   if (problem.prior_out) {
     const float prior_lse = lse_of(problem.prior_lse, s, i, h);
-    merge_prior<Simd>(row_of<float>(problem.prior_out, s, i, h), prior_lse, problem.value_dim, end.lse, out);
+    merge_prior<Simd>(row_of<float>(problem.prior_out, s, i, h), prior_lse, problem.value_dim, lse, out);
+    count_read(problem.value_dim * 4 + 4);
   }
   with_element(problem.out.type, [&](auto element) {
     write_row<Simd>(out, problem.value_dim, 1, row_of<decltype(element)>(problem.out, s, i, h));
   });
-  if (problem.lse) lse_of(problem.lse, s, i, h) = static_cast<float>(end.lse);
+  if (problem.lse) lse_of(problem.lse, s, i, h) = static_cast<float>(lse);
+  count_written(problem.value_dim * size_of(problem.out.type) + (problem.lse ? 4 : 0));
 }
 
 }  // namespace tilewise::cpu
