@@ -17,16 +17,6 @@ namespace tilewise::cpu {
 // The product's inner sums go over so many rows at a time: what they read again and again stays in L1.
 inline constexpr int64_t kDepth = 192;
 
-// Half a strip more than the dims, so that rows do not fall on the same cache sets.
-template <class Simd>
-int64_t row_floats(int64_t dims) {
-  return round_up(dims, Simd::kStripCols) + Simd::kLanes;
-}
-template <class Simd>
-int64_t panel_floats(int64_t dims) {
-  return round_up(dims, Simd::kLanes) * Simd::kTileCols;
-}
-
 // Rows [count][row] -> strips [dims / kStripCols][stride][kStripCols].
 template <class Simd>
 void rows_to_strips(const float* rows, int64_t row, int64_t count, int64_t dims, float* strips, int64_t stride) {

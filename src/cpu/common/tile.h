@@ -14,6 +14,16 @@
 
 namespace tilewise::cpu {
 
+// Floats of a scratch row: whole strips, and half a strip more so that rows do not fall on the same cache sets.
+template <class Simd>
+int64_t row_floats(int64_t dims) {
+  return round_up(dims, Simd::kStripCols) + Simd::kStripCols / 2;
+}
+template <class Simd>
+int64_t panel_floats(int64_t dims) {
+  return round_up(dims, Simd::kLanes) * Simd::kTileCols;
+}
+
 // to[0..count) = from[0..count) * scale, then zeros up to a multiple of kLanes.
 template <class Simd, class Element>
 void read_row(const Element* from, int64_t count, float scale, float* to) {

@@ -41,8 +41,8 @@ class BackwardWorker {
         shared_(shared),
         group_(problem.heads / problem.heads_kv),
         wants_dscores_(problem.dq || problem.dk),
-        query_strips_(strips_of<S>(problem.head_dim)),
-        value_strips_(strips_of<S>(problem.value_dim)),
+        query_strips_(round_up(problem.head_dim, kStrip)),
+        value_strips_(round_up(problem.value_dim, kStrip)),
         queries_(problem, wants_dscores_, carve),
         keys_(problem, most_keys, carve),
         pairs_(problem, queries_, keys_, ScoreGradient::product, carve) {

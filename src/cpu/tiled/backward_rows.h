@@ -12,16 +12,6 @@ template <class Simd>
 inline constexpr int64_t kBlockRows = 96 / Simd::kTileCols* Simd::kTileCols;
 inline constexpr int64_t kBlockKeys = 96;
 
-// Floats of a scratch row: whole strips, and half a strip more so that rows fall on all cache sets.
-template <class Simd>
-int64_t strips_of(int64_t dims) {
-  return round_up(dims, Simd::kStripCols);
-}
-template <class Simd>
-int64_t scratch_row(int64_t dims) {
-  return strips_of<Simd>(dims) + Simd::kStripCols / 2;
-}
-
 template <class Simd>
 void read_row_of(const Tensor& t, int64_t offset, int64_t count, float* to) {
   with_element(t.type, [&](auto element) { read_row<Simd>(element_at<decltype(element)>(t, offset), count, 1, to); });
@@ -42,7 +32,7 @@ void read_row_of(const Tensor& t, int64_t offset, int64_t count, float* to) {
 // Rows that are absent or contribute nothing (no live key, LSE = -inf) are zeros, whatever their memory holds.
 template <class Simd>
 class QueryBlock {
-  static constexpr int kCols = Simd::kTileCols, kLanes = Simd::kLanes;
+  static constexpr int kCols = Simd::kTileCols;
 
  public:
   float *query_rows, *query_t;      // [query_rows][query_row], [panels][head_dim][kCols]
@@ -56,10 +46,10 @@ class QueryBlock {
   int64_t first, count, panels;            // this block
 
   QueryBlock(const Problem& problem, bool wants_dscores, Carver& carve)
-      : query_row(scratch_row<Simd>(problem.head_dim)),
-        value_row(scratch_row<Simd>(problem.value_dim)),
-        query_panel(round_up(problem.head_dim, kLanes) * kCols),
-        value_panel(round_up(problem.value_dim, kLanes) * kCols),
+      : query_row(row_floats<Simd>(problem.head_dim)),
+        value_row(row_floats<Simd>(problem.value_dim)),
+        query_panel(panel_floats<Simd>(problem.head_dim)),
+        value_panel(panel_floats<Simd>(problem.value_dim)),
         problem_(problem),
         wants_dscores_(wants_dscores) {
     constexpr int64_t rows = kBlockRows<Simd>;
@@ -172,8 +162,8 @@ class KeyChunk {
   KeyRange keys, used;                 // of the sequence: all, and those read so far
 
   KeyChunk(const Problem& problem, int64_t most_keys, Carver& carve)
-      : query_row(scratch_row<Simd>(problem.head_dim)),
-        value_row(scratch_row<Simd>(problem.value_dim)),
+      : query_row(row_floats<Simd>(problem.head_dim)),
+        value_row(row_floats<Simd>(problem.value_dim)),
         problem_(problem) {
     key_rows = carve.take<float>((most_keys + kRows) * query_row);
     value_rows = carve.take<float>((most_keys + kRows) * value_row);

@@ -46,9 +46,9 @@ class ForwardWorker {
     lazy_bound_ = kLazyBound / exp2_.c;
     const int64_t panels = query_rows / kCols;
     dims_ = round_up(problem.head_dim, kProductStep);
-    query_panel_ = round_up(problem.head_dim, kLanes) * kCols;
-    output_panel_ = round_up(problem.value_dim, kLanes) * kCols;
-    width_ = greater(query_panel_, output_panel_) / kCols;
+    query_panel_ = panel_floats<S>(problem.head_dim);
+    output_panel_ = panel_floats<S>(problem.value_dim);
+    width_ = round_up(greater(problem.head_dim, problem.value_dim), kLanes);
     query_t_ = carve.take<float>(panels * query_panel_);
     output_t_ = carve.take<float>(panels * output_panel_);
     max_ = carve.take<float>(query_rows);
