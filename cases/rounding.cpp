@@ -72,7 +72,7 @@ class Bound {
   template <class F>
   void each_pair(const Row& row, const Numbers& q, double lse, F f) const {
     const Sequence& s = row.sequence;
-    const int64_t kv = row.h / (problem_.heads / problem_.heads_kv);
+    const int64_t kv = row.h / problem_.group();
     Pair pair;
     for (int64_t j = row.live.lo; j < row.live.hi; ++j) {
       if (!row.uses(j)) continue;

@@ -8,8 +8,6 @@
 namespace tilewise::api {
 namespace {
 
-long long ll(int64_t number) { return number; }
-
 struct Option {
   const char* name;
   bool (*is_on)(const Problem& p);

@@ -4,10 +4,6 @@
 namespace tilewise {
 namespace {
 
-long long ll(int64_t number) { return number; }
-
-int64_t number_at(const Tensor& t, int64_t i) { return reinterpret_cast<const int32_t*>(t.data)[i * t.stride[0]]; }
-
 Status check_offsets(const char* name, const Tensor& offsets, const char* tensor, int64_t total) {
   if (!offsets) return {};
   const int64_t last = offsets.shape[0] - 1;

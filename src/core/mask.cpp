@@ -5,8 +5,6 @@
 namespace tilewise {
 namespace {
 
-int64_t number_at(const Tensor& t, int64_t offset) { return reinterpret_cast<const int32_t*>(t.data)[offset]; }
-
 int64_t floor_to(int64_t x, int64_t step) {
   const int64_t rest = x % step;
   return x - (rest < 0 ? rest + step : rest);
@@ -37,14 +35,14 @@ int64_t first_key_from(const Problem& problem, const Sequence& sequence, int64_t
 
 int64_t row_position(const Problem& problem, const Sequence& sequence, int64_t i) {
   if (problem.q_positions) {
-    return number_at(problem.q_positions, problem.q_positions.offset(sequence.q_slot, sequence.first_row + i, 0));
+    return number_at(problem.q_positions, sequence.q_slot, sequence.first_row + i);
   }
   return problem.top_left ? i : i + sequence.keys - sequence.rows;
 }
 
 int64_t key_position(const Problem& problem, const Sequence& sequence, int64_t j) {
   if (!problem.k_positions) return j;
-  return number_at(problem.k_positions, problem.k_positions.offset(sequence.k_slot, sequence.first_key + j, 0));
+  return number_at(problem.k_positions, sequence.k_slot, sequence.first_key + j);
 }
 
 KeyRange live_keys(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i) {
@@ -60,10 +58,10 @@ KeyRange live_keys(const Problem& problem, const Sequence& sequence, int64_t h, 
   if (hi != INT64_MAX) live.hi = std::min(live.hi, first_key_from(problem, sequence, hi));
   const int64_t row = sequence.first_row + i;
   if (problem.key_begin) {
-    live.lo = std::max(live.lo, number_at(problem.key_begin, problem.key_begin.offset(sequence.q_slot, h, row)));
+    live.lo = std::max(live.lo, number_at(problem.key_begin, sequence.q_slot, h, row));
   }
   if (problem.key_end) {
-    live.hi = std::min(live.hi, number_at(problem.key_end, problem.key_end.offset(sequence.q_slot, h, row)));
+    live.hi = std::min(live.hi, number_at(problem.key_end, sequence.q_slot, h, row));
   }
   return live.empty() ? KeyRange{} : live;
 }

@@ -14,6 +14,11 @@ struct KeyRange {
 // The live keys of row i of query head h; {0, 0} if there are none.
 KeyRange live_keys(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i);
 
+// The live keys of a row depend on its head.
+[[gnu::always_inline]] static inline bool keys_differ_by_head(const Problem& problem) {
+  return problem.key_begin || problem.key_end;
+}
+
 // What a set of rows has in common: `any` spans every key that is live for some row, `all` the keys live for each.
 struct RowsRange {
   KeyRange any{INT64_MAX, 0}, all{0, INT64_MAX};
@@ -28,6 +33,7 @@ struct RowsRange {
     all.hi = all.hi < other.all.hi ? all.hi : other.all.hi;
     if (!other.any.empty()) widen(other.any);
   }
+  [[gnu::always_inline]] KeyRange hull() const { return any.empty() ? KeyRange{} : any; }
   [[gnu::always_inline]] bool dead(int64_t lo, int64_t hi) const { return hi <= any.lo || lo >= any.hi; }
   [[gnu::always_inline]] bool whole(int64_t lo, int64_t hi) const { return lo >= all.lo && hi <= all.hi; }
 

@@ -7,8 +7,6 @@
 namespace tilewise {
 namespace {
 
-long long ll(int64_t number) { return number; }
-
 void check_parts(const tw_merge& given, const Merge& merge, Rules& rules) {
   rules.require(given.parts >= 0, "parts is %lld: must not be negative", ll(given.parts));
   const struct {

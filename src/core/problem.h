@@ -45,6 +45,11 @@ struct Tensor {
   }
 };
 
+// The element at these indices of a tensor of i32: lengths, offsets, positions, bounds.
+[[gnu::always_inline]] static inline int64_t number_at(const Tensor& t, int64_t a, int64_t b = 0, int64_t c = 0) {
+  return reinterpret_cast<const int32_t*>(t.data)[t.offset(a, b, c)];
+}
+
 // Axes beyond those of a field are ignored: they count as one element.
 Tensor tensor_of(const tw_tensor& given, int axes);
 
@@ -68,7 +73,7 @@ struct Problem {
   // ---- Sizes. Those of one sequence are in Sequence.
   Type type = Type::none;               // of q, k, v
   int64_t batch = 0;                    // B, sequences
-  int64_t heads = 0, heads_kv = 0;      // H % Hk == 0; query head h reads h / (H / Hk)
+  int64_t heads = 0, heads_kv = 0;      // H % Hk == 0; query head h reads h / group()
   int64_t head_dim = 0, value_dim = 0;  // D, Dv
   int64_t max_rows = 0, max_keys = 0;   // no sequence has more
   bool packed_q = false, packed_k = false;
@@ -104,6 +109,8 @@ struct Problem {
   Tensor dout, dlse, dq, dk, dv;  // dq, dk, dv: absent = not computed
   Tensor dbias;                   // like bias, summed over the axes where bias repeats
   Tensor dsink;                   // (head)
+
+  [[gnu::always_inline]] int64_t group() const { return heads / heads_kv; }  // query heads of a kv head
 };
 
 // One sequence of the call: where its rows and keys lie and how many are in use. Needs the data of lengths and offsets.

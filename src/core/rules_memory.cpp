@@ -56,7 +56,7 @@ void check_pointer(const char* name, const Tensor& tensor, Rules& rules) {
   rules.require(tensor.data || is_empty(tensor), "%s.data is NULL but %s has elements", name, name);
   rules.require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uint64_t>(size) == 0,
                 "%s.data is %p: must be aligned to its elements of %lld bytes", name, static_cast<void*>(tensor.data),
-                static_cast<long long>(size));
+                ll(size));
 }
 
 bool share_memory(const Tensor& a, const Tensor& b) {

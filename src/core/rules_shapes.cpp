@@ -6,8 +6,6 @@ namespace {
 constexpr int64_t kMostHeadDim = 512;
 constexpr int64_t kMostUnits = int64_t{1} << 58;  // sequences x heads x longest length: kernels count their work in it
 
-long long ll(int64_t number) { return number; }
-
 struct Named {
   const char* name;
   const Tensor& tensor;

@@ -12,8 +12,6 @@ constexpr uint32_t kUnserved = type_bit(TW_F8E4M3) | type_bit(TW_I8) | type_bit(
 // Far above any memory, far below where sizes that kernels compute from it overflow.
 constexpr int64_t kMostElements = int64_t{1} << 48;
 
-long long ll(int64_t number) { return number; }
-
 // "fp32, fp16 or bf16"
 Text list_of(uint32_t types) {
   Text text;

@@ -11,8 +11,6 @@ constexpr uint32_t kGradFlags = TW_GRAD_ACCUMULATE;
 
 bool is_given(const tw_tensor& tensor) { return tensor.dtype != TW_NONE; }
 
-long long ll(int64_t number) { return number; }
-
 void check_flags(const tw_attention& a, const tw_attention_grad* grad, Rules& rules) {
   rules.require((a.flags & ~kFlags) == 0, "flags has unknown bits 0x%x", a.flags & ~kFlags);
   rules.require(a.reserved == 0, "reserved is %d: must be 0", a.reserved);

@@ -5,8 +5,6 @@
 namespace tilewise {
 namespace {
 
-int64_t number_at(const Tensor& t, int64_t i) { return reinterpret_cast<const int32_t*>(t.data)[i * t.stride[0]]; }
-
 int64_t used(const Tensor& lengths, int64_t b, int64_t slot) {
   return lengths ? std::clamp<int64_t>(number_at(lengths, b), 0, slot) : slot;
 }

@@ -1,6 +1,8 @@
 // Text in a fixed buffer: messages are made without allocating, so they can be made when memory has run out.
 #pragma once
 
+#include <cstdint>
+
 namespace tilewise {
 
 struct Text {
@@ -11,5 +13,8 @@ struct Text {
   [[gnu::format(printf, 2, 3)]] void format(const char* pattern, ...);
   [[gnu::format(printf, 2, 3)]] void append(const char* pattern, ...);
 };
+
+// As printf's %lld takes it.
+[[gnu::always_inline]] static inline long long ll(int64_t number) { return number; }
 
 }  // namespace tilewise

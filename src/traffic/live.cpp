@@ -37,15 +37,15 @@ Sequence LiveProblem::sequence(int64_t b) const {
 
 KeyRange LiveProblem::hull(const Sequence& s, int64_t h, int64_t heads, int64_t first, int64_t count) const {
   RowsRange rows;
-  const bool by_head = problem_.key_begin || problem_.key_end;
+  const bool by_head = keys_differ_by_head(problem_);
   for (int64_t row = first; row < first + count; row += by_head ? 1 : heads - row % heads)
     rows.add(live(s, h + row % heads, row / heads));
-  return rows.any.empty() ? KeyRange{} : rows.any;
+  return rows.hull();
 }
 
 int64_t LiveProblem::pairs(const Sequence& s, int64_t h, int64_t heads) const {
   int64_t pairs = 0;
-  const bool by_head = problem_.key_begin || problem_.key_end;
+  const bool by_head = keys_differ_by_head(problem_);
   for (int64_t g = 0; g < (by_head ? heads : 1); ++g)
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange row = live(s, h + g, i);

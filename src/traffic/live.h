@@ -14,7 +14,6 @@ class LiveProblem {
 
   const Problem& operator*() const { return problem_; }
   const Problem* operator->() const { return &problem_; }
-  int64_t group() const { return problem_.heads / problem_.heads_kv; }
 
   Sequence sequence(int64_t b) const;
 
@@ -24,9 +23,9 @@ class LiveProblem {
   void each_group(Visit visit) const {
     for (int64_t b = 0; b < problem_.batch; ++b) {
       const Sequence s = sequence(b);
-      const bool by_head = problem_.key_begin || problem_.key_end;
+      const bool by_head = keys_differ_by_head(problem_);
       for (int64_t h = 0; h < (by_head ? problem_.heads_kv : 1); ++h)
-        visit(s, h * group(), by_head ? 1 : problem_.heads_kv);
+        visit(s, h * problem_.group(), by_head ? 1 : problem_.heads_kv);
     }
   }
 

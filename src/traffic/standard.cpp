@@ -48,7 +48,7 @@ void backward(const Problem& p, int64_t n, int64_t m, const cpu::Blocks& blocks,
 // dK or dV of one kv head: sums between its heads if they are not at work together, then the gradient.
 void key_gradient(const Problem& p, const Tensor& gradient, int64_t dims, int64_t keys, int64_t used, Traffic& t) {
   if (!gradient) return;
-  const int64_t group = p.heads / p.heads_kv, hand_overs = cpu::standard_memory(p).heads < group ? group - 1 : 0;
+  const int64_t group = p.group(), hand_overs = cpu::standard_memory(p).heads < group ? group - 1 : 0;
   t.bytes_read += hand_overs * used * dims * 4 + (p.accumulate ? used * dims * 4 : 0);
   t.bytes_written += hand_overs * used * dims * 4 + (p.accumulate ? used : keys) * dims * size_of(gradient.type);
 }
@@ -60,14 +60,14 @@ Traffic standard_traffic(const LiveProblem& live, int64_t fast_memory) {
   const cpu::Blocks blocks = cpu::standard_blocks(p, fast_memory);
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
-    const KeyRange hull = live.hull(s, h, live.group());
+    const KeyRange hull = live.hull(s, h, live->group());
     const int64_t used = hull.hi - hull.lo;
     Traffic head, group;
     (p.pass == Pass::forward ? forward : backward)(p, s.rows, used, blocks, head);
     key_gradient(p, p.dk, p.head_dim, s.keys, used, group);
     key_gradient(p, p.dv, p.value_dim, s.keys, used, group);
-    group.bytes_read += live.term_bytes(s, h, live.group());
-    add(head, live.group() * times, total);
+    group.bytes_read += live.term_bytes(s, h, live->group());
+    add(head, live->group() * times, total);
     add(group, times, total);
   });
   return total;

@@ -11,7 +11,7 @@ int64_t flops_of(const LiveProblem& live) {
   const Problem& p = *live;
   int64_t pairs = 0;
   live.each_group(
-      [&](const Sequence& s, int64_t h, int64_t times) { pairs += times * live.pairs(s, h, live.group()); });
+      [&](const Sequence& s, int64_t h, int64_t times) { pairs += times * live.pairs(s, h, live->group()); });
   if (p.pass == Pass::forward) return 2 * pairs * (p.head_dim + p.value_dim);
   const int64_t of_head_dim = 1 + (p.dq ? 1 : 0) + (p.dk ? 1 : 0), of_value_dim = 1 + (p.dv ? 1 : 0);
   return 2 * pairs * (of_head_dim * p.head_dim + of_value_dim * p.value_dim);

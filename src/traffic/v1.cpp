@@ -35,7 +35,7 @@ void backward(const Problem& p, int64_t n, int64_t keys, int64_t used, int64_t v
 Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory) {
   const Problem& p = *live;
   const cpu::Blocks blocks = cpu::v1_blocks(p, fast_memory);
-  const int64_t group = live.group();
+  const int64_t group = live->group();
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
     Traffic t;

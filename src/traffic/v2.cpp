@@ -11,11 +11,11 @@ namespace {
 
 Traffic forward(const LiveProblem& live, const Sequence& s, int64_t h, int64_t query_rows) {
   const Problem& p = *live;
-  const int64_t element = size_of(p.type), rows = s.rows * live.group();
+  const int64_t element = size_of(p.type), rows = s.rows * live->group();
   Traffic t;
   for (int64_t first = 0; first < rows; first += query_rows) {
     const int64_t count = std::min(query_rows, rows - first);
-    const KeyRange keys = live.hull(s, h, live.group(), first, count);
+    const KeyRange keys = live.hull(s, h, live->group(), first, count);
     t.bytes_read += (keys.hi - keys.lo) * (p.head_dim + p.value_dim) * element;
   }
   t.bytes_read += rows * (p.head_dim * element + (p.prior_lse ? p.value_dim * 4 + 4 : 0));
@@ -25,16 +25,16 @@ Traffic forward(const LiveProblem& live, const Sequence& s, int64_t h, int64_t q
 
 Traffic backward(const LiveProblem& live, const Sequence& s, int64_t h, int64_t query_rows, int64_t chunk_keys) {
   const Problem& p = *live;
-  const int64_t element = size_of(p.type), rows = s.rows * live.group();
+  const int64_t element = size_of(p.type), rows = s.rows * live->group();
   const int64_t dout_and_out = p.value_dim * (size_of(p.dout.type) + size_of(p.out.type));
-  const KeyRange hull = live.hull(s, h, live.group());
+  const KeyRange hull = live.hull(s, h, live->group());
   const int64_t key = p.head_dim * size_of(p.dk.type) + p.value_dim * size_of(p.dv.type);
   Traffic t;
   t.bytes_read += (hull.hi - hull.lo) * (p.head_dim + p.value_dim) * element + (p.accumulate ? s.keys * key : 0);
   t.bytes_written += s.keys * key;
   for (int64_t first = 0; first < rows; first += query_rows) {
     const int64_t count = std::min(query_rows, rows - first);
-    const KeyRange keys = live.hull(s, h, live.group(), first, count);
+    const KeyRange keys = live.hull(s, h, live->group(), first, count);
     const int64_t chunks = keys.empty() ? 0 : ceil_div(keys.hi, chunk_keys) - keys.lo / chunk_keys;
     t.bytes_read += chunks * count * (p.head_dim * element + dout_and_out + (p.dlse ? 8 : 4));
     if (!p.dq) continue;
@@ -52,7 +52,7 @@ Traffic v2_traffic(const LiveProblem& live, int64_t query_rows, int64_t chunk_ke
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
     Traffic t =
         live->pass == Pass::forward ? forward(live, s, h, query_rows) : backward(live, s, h, query_rows, chunk_keys);
-    t.bytes_read += live.term_bytes(s, h, live.group());
+    t.bytes_read += live.term_bytes(s, h, live->group());
     add(t, times, total);
   });
   return total;

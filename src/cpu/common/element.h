@@ -43,4 +43,9 @@ template <class Element>
   return *element_at<float>(t, lse_offset(t, s, i, h));
 }
 
+// The sink's logit, -inf without one.
+[[gnu::always_inline]] static inline float sink_of(const Problem& problem, int64_t h) {
+  return problem.sink ? *element_at<float>(problem.sink, problem.sink.offset(h, 0, 0)) : -__builtin_inff();
+}
+
 }  // namespace tilewise::cpu

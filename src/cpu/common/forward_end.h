@@ -20,7 +20,7 @@ struct RowEnd {
 
 // l = sum of exp(s - m) over the live keys of a row of query head h; m = -inf, l = 0 if there are none.
 [[gnu::always_inline]] static inline RowEnd end_of_row(const Problem& problem, int64_t h, double m, float l) {
-  const float sink = problem.sink ? *element_at<float>(problem.sink, problem.sink.offset(h, 0, 0)) : -kInfinity;
+  const float sink = sink_of(problem, h);
   if (sink == -kInfinity) return {l == 0 ? 0 : 1 / l, lse_of_sum(m, l)};
   const double top = m > sink ? m : sink, weight = std::exp(m - top), sum = weight * l + std::exp(sink - top);
   return {static_cast<float>(weight / sum), top + std::log(sum)};

@@ -41,7 +41,7 @@ double row_delta(const Problem& problem, const Sequence& s, int64_t h, int64_t i
 }
 
 double head_gradient(const Problem& problem, int64_t h) {
-  const double sink = *element_at<float>(problem.sink, problem.sink.offset(h, 0, 0));
+  const double sink = sink_of(problem, h);
   double sum = 0;
   for (int64_t b = 0; b < problem.batch; ++b) {
     const Sequence s = sequence_of(problem, b);

@@ -201,7 +201,7 @@ class Reference {
   }
 
   void dk_dv_of(const Sequence& s, int64_t kv, KeyRange keys, const Room<Real>& room) const {
-    const int64_t d = problem_.head_dim, dv = problem_.value_dim, group = problem_.heads / problem_.heads_kv;
+    const int64_t d = problem_.head_dim, dv = problem_.value_dim, group = problem_.group();
     const auto block = [&](int64_t j, Real* first, int64_t row) { return first + (j - keys.lo) * row; };
     for (int64_t j = keys.lo; j < keys.hi; ++j) {
       read_key(problem_.k, s, j, kv, block(j, room.keys, d));
@@ -268,7 +268,7 @@ class Reference {
 
   // ---- Small steps.
 
-  int64_t kv_head(int64_t h) const { return h / (problem_.heads / problem_.heads_kv); }
+  int64_t kv_head(int64_t h) const { return h / problem_.group(); }
 
   static void read_row(const Tensor& t, const Sequence& s, int64_t i, int64_t h, Real* to) {
     read_values(t, row_offset(t, s, i, h), t.shape[3], to);

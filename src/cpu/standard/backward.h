@@ -110,7 +110,7 @@ class Backward {
   void key_gradient(const GroupKeys& group, float* Head::*square, const Tensor& a, float* Head::*sums,
                     const Tensor& gradient, float factor) const {
     const Head& head = squares_.head_at(group.first_head);
-    const int64_t of_group = problem_.heads / problem_.heads_kv, done = head.h % of_group;
+    const int64_t of_group = problem_.group(), done = head.h % of_group;
     const int64_t count = group.keys.hi - group.keys.lo, from = group.keys.lo - head.keys.lo;
     const int64_t panel = panel_floats<S>(a.shape[3]), floats = ceil_div(count, S::kTileCols) * panel;
     float *sum = group.room.sum, *so_far = head.*sums + from / S::kTileCols * panel;

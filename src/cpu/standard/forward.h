@@ -40,7 +40,7 @@ class Forward {
   // The sink is a key without a column; a row without any key has m = 0, l = 0.
   void maxima(const RowBlock& block) const {
     squares_.each_row(block, [&](const ScoreRow& row) {
-      const float top = finish_scores<S>(row, scores_of(block, row), nullptr), sink = sink_of(row.h);
+      const float top = finish_scores<S>(row, scores_of(block, row), nullptr), sink = sink_of(problem_, row.h);
       const float most = top > sink ? top : sink;
       block.head.max[row.i] = most == -kInfinity ? 0 : most;
     });
@@ -50,7 +50,7 @@ class Forward {
   void exponentials(const RowBlock& block) const {
     squares_.each_row(block, [&](const ScoreRow& row) {
       const float m = block.head.max[row.i];
-      const auto of_sink = static_cast<float>(std::exp(static_cast<double>(sink_of(row.h)) - m));
+      const auto of_sink = static_cast<float>(std::exp(static_cast<double>(sink_of(problem_, row.h)) - m));
       block.head.sum[row.i] = cpu::exponentials<S>(row, m, scores_of(block, row), probs_of(block, row)) + of_sink;
     });
     count_pass(block, 4, 4);
@@ -82,10 +82,6 @@ class Forward {
   }
   float* probs_of(const RowBlock& block, const ScoreRow& row) const {
     return block.head.probs + row.i * squares_.row();
-  }
-
-  float sink_of(int64_t h) const {
-    return problem_.sink ? *element_at<float>(problem_.sink, problem_.sink.offset(h, 0, 0)) : -kInfinity;
   }
 
   // Each pass reads a square and writes one, and m or l of its rows.

@@ -56,8 +56,7 @@ class Squares {
  public:
   static void refuse(const Problem& problem, Text& reason) {
     if (problem.max_rows > 0 && problem.max_keys > kMostPairs / problem.max_rows)
-      reason.format("scores of %lld x %lld cannot be held in memory", static_cast<long long>(problem.max_rows),
-                    static_cast<long long>(problem.max_keys));
+      reason.format("scores of %lld x %lld cannot be held in memory", ll(problem.max_rows), ll(problem.max_keys));
   }
 
   Squares(const Problem& problem, const Settings& settings, Carver carver)
@@ -113,7 +112,7 @@ class Squares {
   template <class Call>
   void each_key_block(const Parallel& parallel, const Call& call, void (Call::*step)(const GroupKeys&) const) const {
     const int64_t blocks = greater(1, ceil_div(problem_.max_keys, blocks_.keys));
-    const int64_t heads = lesser(problem_.heads / problem_.heads_kv, memory_.heads);
+    const int64_t heads = lesser(problem_.group(), memory_.heads);
     each_unit<S>(parallel, workers_, count_ / heads * blocks, [&](int64_t worker, int64_t unit) {
       const int64_t n = unit / blocks * heads, from = unit % blocks * blocks_.keys;
       const KeyRange hull = head_at(n).keys;
@@ -207,14 +206,14 @@ class Squares {
   }
 
   void find_keys(int64_t n, Head& head) const {
-    const int64_t group = problem_.heads / problem_.heads_kv;
-    const bool by_head = problem_.key_begin || problem_.key_end;
+    const int64_t group = problem_.group();
+    const bool by_head = keys_differ_by_head(problem_);
     head.s = sequence_of(problem_, (first_head_ + n) / problem_.heads);
     head.h = (first_head_ + n) % problem_.heads, head.h_kv = head.h / group;
     RowsRange all;
     for (int64_t h = head.h_kv * group; h < head.h_kv * group + (by_head ? group : 1); ++h)
       for (int64_t i = 0; i < head.s.rows; ++i) all.add(live_keys(problem_, head.s, h, i));
-    head.keys = all.any.empty() ? KeyRange{} : all.any;
+    head.keys = all.hull();
   }
 
   const Problem& problem_;

@@ -39,7 +39,7 @@ class BackwardWorker {
   BackwardWorker(const Problem& problem, const BackwardShared& shared, int64_t most_keys, Carver& carve)
       : problem_(problem),
         shared_(shared),
-        group_(problem.heads / problem.heads_kv),
+        group_(problem.group()),
         wants_dscores_(problem.dq || problem.dk),
         query_strips_(round_up(problem.head_dim, kStrip)),
         value_strips_(round_up(problem.value_dim, kStrip)),

@@ -50,7 +50,7 @@ class BiasWorker {
       each_of(shape[1], h, 1, problem_.heads, [&](int64_t head) {
         queries_.set_sequence(s, head, 1);
         each_of(shape[3], first_key, blocks_.keys, s.keys, [&](int64_t key) {
-          keys_.start(s, head / (problem_.heads / problem_.heads_kv), {key, lesser(key + blocks_.keys, s.keys)});
+          keys_.start(s, head / problem_.group(), {key, lesser(key + blocks_.keys, s.keys)});
           each_of(shape[2], first_row, blocks_.rows, s.rows,
                   [&](int64_t row) { add_pairs(row, lesser(blocks_.rows, s.rows - row)); });
         });

@@ -25,7 +25,7 @@ class BackwardCall {
   BackwardCall(const Problem& problem, const Settings& settings, char* workspace)
       : problem_(problem), workspace_(workspace), workers_(settings.workers) {
     Carver carve{workspace};
-    const int64_t group = problem.heads / problem.heads_kv;
+    const int64_t group = problem.group();
     shared_.blocks = problem.total_rows * group / kBlockRows<Simd> + problem.batch;
     if (problem.dq) {
       shared_.tickets = carve.take<Ticket>(problem.heads_kv * shared_.blocks);

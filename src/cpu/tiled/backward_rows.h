@@ -87,7 +87,7 @@ class QueryBlock {
       }
       block.add(common);
     }
-    return block.any.empty() ? KeyRange{} : block.any;
+    return block.hull();
   }
 
   void load() {

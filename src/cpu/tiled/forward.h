@@ -85,7 +85,7 @@ class ForwardWorker {
 
   // Lanes past the last row repeat it, so that they make no tile a mixed one.
   void list_rows(int64_t first, int64_t count) {
-    const int64_t group = problem_.heads / problem_.heads_kv;
+    const int64_t group = problem_.group();
     int64_t token = first / group, member = first % group;
     for (int64_t r = 0; r < panels_ * kCols; ++r) {
       rows_[r] = {token, kv_head_ * group + member};
@@ -94,7 +94,7 @@ class ForwardWorker {
   }
 
   void find_live_keys() {
-    const bool by_head = problem_.key_begin || problem_.key_end;
+    const bool by_head = keys_differ_by_head(problem_);
     RowsRange block;
     for (int64_t panel = 0; panel < panels_; ++panel) {
       RowsRange& common = panel_range_[panel] = {};

@@ -26,7 +26,7 @@ class ForwardCall {
 
   // Sizes grow with those of the problem, so a workspace serves all smaller ones.
   ForwardCall(const Problem& problem, const Settings& settings, char* workspace)
-      : problem_(problem), workspace_(workspace), workers_(settings.workers), group_(problem.heads / problem.heads_kv) {
+      : problem_(problem), workspace_(workspace), workers_(settings.workers), group_(problem.group()) {
     const int64_t rows = problem.total_rows * group_, longest = greater(1, problem.max_rows * group_);
     const int64_t fitting = kMostRowBytes / ((problem.head_dim + problem.value_dim) * 4);
     const int64_t most = round_down(clamp(fitting, kLeastRows, kMostRows), kCols);
@@ -90,7 +90,8 @@ class ForwardCall {
     RowsRange range;
     range.add(live_keys(problem_, sequence, 0, unit.first_row / group_));
     range.add(live_keys(problem_, sequence, 0, (unit.first_row + unit.rows - 1) / group_));
-    return range.any.empty() ? 0 : unit.rows * (range.any.hi - range.any.lo);
+    const KeyRange hull = range.hull();
+    return unit.rows * (hull.hi - hull.lo);
   }
 
   static void work(void* context, int64_t worker) {

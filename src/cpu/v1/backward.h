@@ -39,7 +39,7 @@ class Backward {
         workspace_(workspace) {
     blocks_ = {lesser(blocks_.rows, greater(1, problem.max_rows)), lesser(blocks_.keys, greater(1, problem.max_keys))};
     s_row_ = round_up(blocks_.keys, S::kTileCols) + S::kLanes;
-    group_ = problem.heads / problem.heads_kv;
+    group_ = problem.group();
     own_dq_ = problem.dq && problem.dq.type != Type::f32;
     Carver carver{nullptr};
     carve_room(carver);
@@ -126,7 +126,7 @@ class Backward {
         std::memset(dq_row(room, head, g, i), 0, problem_.head_dim * sizeof(float));
         count_written(problem_.head_dim * 4);
       }
-    return all.any.empty() ? KeyRange{} : all.any;
+    return all.hull();
   }
 
   void load_keys_and_values(const Room& room, const Head& head, int64_t first, int64_t keys) const {

@@ -94,8 +94,7 @@ class Forward {
   }
 
   KeyRange start(const Room& room, const Head& head) const {
-    const float sink =
-        problem_.sink ? *element_at<float>(problem_.sink, problem_.sink.offset(head.h, 0, 0)) : -kInfinity;
+    const float sink = sink_of(problem_, head.h);
     RowsRange all;
     for (int64_t i = 0; i < head.s.rows; ++i) {
       all.add(room.live[i] = live_keys(problem_, head.s, head.h, i));
@@ -104,11 +103,11 @@ class Forward {
       room.m[i] = sink, room.l[i] = sink == -kInfinity ? 0 : 1;
     }
     count_written(head.s.rows * (problem_.value_dim * 4 + 8));
-    return all.any.empty() ? KeyRange{} : all.any;
+    return all.hull();
   }
 
   void load_keys_and_values(const Room& room, const Head& head, int64_t first, int64_t keys) const {
-    const int64_t h_kv = head.h / (problem_.heads / problem_.heads_kv);
+    const int64_t h_kv = head.h / problem_.group();
     load_keys<S>(problem_.k, head.s, h_kv, first, keys, room.k);
     load_keys<S>(problem_.v, head.s, h_kv, first, keys, room.v);
   }
