@@ -57,7 +57,6 @@ struct SimdOps {
   void (*rows_to_panel)(const float* rows, int64_t row, int64_t dims, float* panel);
   void (*panel_to_rows)(const float* panel, const float* factor, int64_t dims, float* rows, int64_t row);
   void (*live)(const KeyRange* rows, int64_t first_key, int64_t keys, int64_t key, float* mask);  // [tile_cols]
-  bool (*all_finite)(const float* x, int64_t count);
   void (*order_longest_first)(const int64_t* cost, int64_t count, int64_t* order);
 
   void (*add_terms)(const float* score, const float* added, float* to);                          // kLanes

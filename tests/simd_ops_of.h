@@ -84,7 +84,6 @@ void fill_common(SimdOps& ops) {
     limits.place(rows, first_key, keys);
     for (int v = 0; v < S::kTileCols; v += S::kLanes) S::store(mask + v, limits.live(key, v));
   };
-  ops.all_finite = all_finite<S>;
   ops.order_longest_first = order_longest_first<S>;
   ops.add_terms = [](const float* score, const float* added, float* to) {
     S::store(to, add_terms<S>(S::load(score), S::load(added)));

@@ -119,14 +119,4 @@ struct PanelLimits {
   }
 };
 
-// x * 0 is NaN exactly for NaN and Inf. count is a multiple of 4 * kLanes.
-template <class Simd>
-bool all_finite(const float* x, int64_t count) {
-  using S = Simd;
-  typename S::Vec sum[4] = {S::set(0), S::set(0), S::set(0), S::set(0)};
-  for (int64_t i = 0; i < count; i += 4 * S::kLanes)
-    for (int j = 0; j < 4; ++j) sum[j] = S::fma(S::load(x + i + j * S::kLanes), S::set(0), sum[j]);
-  return !S::any(S::is_nan(S::add(S::add(sum[0], sum[1]), S::add(sum[2], sum[3]))));
-}
-
 }  // namespace tilewise::cpu
