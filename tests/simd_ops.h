@@ -59,9 +59,9 @@ struct SimdOps {
   void (*live)(const KeyRange* rows, int64_t first_key, int64_t keys, int64_t key, float* mask);  // [tile_cols]
   void (*order_longest_first)(const int64_t* cost, int64_t count, int64_t* order);
 
-  void (*add_terms)(const float* score, const float* added, float* to);                          // kLanes
-  void (*softcap)(const Problem& problem, float unit, const float* x, float* to, float* slope);  // kLanes
-  void (*fill_added)(const Panel& panel, float unit, float* added_t);
+  void (*add_terms)(const float* score, const float* added, float* to);              // kLanes
+  void (*softcap)(const Problem& problem, const float* x, float* to, float* slope);  // kLanes
+  void (*fill_added)(const Panel& panel, float* added_t);
   void (*fill_kept)(const Panel& panel, float* kept_t);
 };
 

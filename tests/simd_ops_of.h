@@ -88,19 +88,19 @@ void fill_common(SimdOps& ops) {
   ops.add_terms = [](const float* score, const float* added, float* to) {
     S::store(to, add_terms<S>(S::load(score), S::load(added)));
   };
-  ops.softcap = [](const Problem& problem, float unit, const float* x, float* to, float* slope) {
-    const Softcap<S> softcap(problem, unit);
+  ops.softcap = [](const Problem& problem, const float* x, float* to, float* slope) {
+    const Softcap<S> softcap(problem);
     const auto capped = softcap.of(S::load(x));
     S::store(to, capped);
     S::store(slope, softcap.slope_at(capped));
   };
-  ops.fill_added = [](const Panel& panel, float unit, float* added_t) {
-    ScoreTerms<S> terms(panel.problem, unit);
+  ops.fill_added = [](const Panel& panel, float* added_t) {
+    ScoreTerms<S> terms(panel.problem);
     terms.place(panel.sequence, panel.heads, panel.rows);
     terms.fill_added(panel.first_key, panel.count, added_t);
   };
   ops.fill_kept = [](const Panel& panel, float* kept_t) {
-    ScoreTerms<S> terms(panel.problem, 1);
+    ScoreTerms<S> terms(panel.problem);
     terms.place(panel.sequence, panel.heads, panel.rows);
     terms.fill_kept(panel.first_key, panel.count, kept_t);
   };

@@ -5,8 +5,6 @@
 namespace tilewise::cpu {
 namespace {
 
-constexpr float kUnit = 1.442695f;
-
 Tensor tensor(void* data, Type type, int64_t s0, int64_t s1, int64_t s2, int64_t s3) {
   Tensor t;
   t.data = static_cast<char*>(data), t.type = type;
@@ -41,7 +39,7 @@ class SimdScores : public SimdTest {
   // Every length up to 20 from several first keys.
   template <class Check>
   void each_added(Check check) {
-    const auto fill = [&](const Panel& panel, float* to) { ops.fill_added(panel, kUnit, to); };
+    const auto fill = [&](const Panel& panel, float* to) { ops.fill_added(panel, to); };
     for (int64_t first_key : {0, 1, 13, 50})
       for (int64_t count = 1; count <= 20; ++count) each(first_key, count, fill, check);
   }
@@ -74,7 +72,7 @@ TEST_P(SimdScores, BiasOfEveryTypeAndStride) {
       each_added([&](float got, int lane, int64_t key) {
         float want[8];
         elements[type]->load_first(bytes + problem.bias.offset(1, heads[lane], rows[lane], key) * size, 1, want);
-        EXPECT_FLOAT_EQ(got, want[0] * kUnit);
+        EXPECT_EQ(got, want[0]);
       });
     }
   }
@@ -85,7 +83,7 @@ TEST_P(SimdScores, BiasIsReadToItsLastByteOnly) {
   const GuardedBytes bytes(kHeads * kRows * kKeys * 2);
   problem.bias.data = bytes.data();
   rows.assign(ops.tile_cols, kRows - 1);
-  const auto fill = [&](const Panel& panel, float* to) { ops.fill_added(panel, 1, to); };
+  const auto fill = [&](const Panel& panel, float* to) { ops.fill_added(panel, to); };
   for (int64_t count = 1; count <= 20; ++count) {
     each(kKeys - count, count, fill, [](float got, int, int64_t) { EXPECT_EQ(got, 0); });
   }
@@ -98,7 +96,7 @@ TEST_P(SimdScores, BiasStridesPast32Bits) {
   ASSERT_NE(data, MAP_FAILED);
   problem.bias = tensor(data, Type::bf16, 0, stride, 0, 1);
   static_cast<uint16_t*>(data)[stride + 2] = 0x4000;  // 2
-  const auto fill = [&](const Panel& panel, float* to) { ops.fill_added(panel, 1, to); };
+  const auto fill = [&](const Panel& panel, float* to) { ops.fill_added(panel, to); };
   each(0, 5, fill, [&](float got, int lane, int64_t key) { EXPECT_EQ(got, heads[lane] == 1 && key == 2 ? 2 : 0); });
   munmap(data, bytes);
 }
@@ -117,7 +115,7 @@ TEST_P(SimdScores, MaskWinsOverAnyBias) {
       sequence.mask_first_key = first;
       each_added([&, row = row, key = key](float got, int lane, int64_t j) {
         const bool dead = j >= first && !live[rows[lane] * row + (j - first) * key];
-        const float want = dead ? -INFINITY : bias[j] * kUnit;
+        const float want = dead ? -INFINITY : bias[j];
         EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want) << lane << ' ' << j << ' ' << got;
       });
     }
@@ -140,7 +138,7 @@ TEST_P(SimdScores, AlibiDistancesAreExact) {
     each_added([&](float got, int lane, int64_t key) {
       const int64_t p = row_position(problem, sequence, rows[lane]), k = key_position(problem, sequence, key);
       const float distance = static_cast<float>(p < k ? k - p : p - k);
-      EXPECT_EQ(got, -kUnit * slopes[heads[lane]] * distance) << p << ' ' << k;
+      EXPECT_EQ(got, -slopes[heads[lane]] * distance) << p << ' ' << k;
     });
   }
 }
@@ -171,11 +169,11 @@ TEST_P(SimdScores, SoftcapAndItsSlope) {
   problem.softcap = 30;
   std::vector<float> x(ops.lanes), capped(ops.lanes), slope(ops.lanes);
   for (double score : {0., 1e-30, 1e-3, -1.5, 12., 29., -80., 300., 1e30, double{-INFINITY}, double{INFINITY}}) {
-    x.assign(ops.lanes, static_cast<float>(score * kUnit));
-    ops.softcap(problem, kUnit, x.data(), capped.data(), slope.data());
+    x.assign(ops.lanes, static_cast<float>(score));
+    ops.softcap(problem, x.data(), capped.data(), slope.data());
     const double t = std::tanh(score / 30);
     for (int i = 0; i < ops.lanes; ++i) {
-      EXPECT_NEAR(capped[i], 30 * kUnit * t, std::fabs(30 * kUnit * t) * 6e-7) << score;
+      EXPECT_NEAR(capped[i], 30 * t, std::fabs(30 * t) * 6e-7) << score;
       EXPECT_NEAR(slope[i], 1 - t * t, 1e-6) << score;
     }
   }

@@ -75,7 +75,7 @@ void add_score_terms(const ScoreRow& row, float* x, float* slopes) {
   const Vec scale = S::set(problem.softmax_scale);
   each_vector<S>(x, begin, end, [&](int64_t, Vec score) { return S::mul(score, scale); });
   if (has_softcap(problem)) {
-    const Softcap<S> softcap(problem, 1);
+    const Softcap<S> softcap(problem);
     each_vector<S>(x, begin, end, [&](int64_t, Vec score) { return softcap.of(score); });
     if (slopes) {
       for (int64_t j = 0; j < padded_count<S>(row); j += S::kLanes)

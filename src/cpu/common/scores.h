@@ -32,14 +32,13 @@ typename Simd::Vec add_terms(typename Simd::Vec score, typename Simd::Vec added)
   return Simd::select(dead, added, Simd::add(score, added));
 }
 
-// cap * tanh(s / cap) and what its gradient is multiplied by. `unit` is that of the scores: log2(e) if they are
-// logarithms to base 2.
+// cap * tanh(s / cap) and what its gradient is multiplied by.
 template <class Simd>
 struct Softcap {
   using Vec = typename Simd::Vec;
   float cap, inverse;
 
-  Softcap(const Problem& problem, float unit) : cap(problem.softcap * unit), inverse(1 / cap) {}
+  explicit Softcap(const Problem& problem) : cap(problem.softcap), inverse(1 / cap) {}
 
   Vec of(Vec score) const { return Simd::mul(Simd::set(cap), tanh<Simd>(Simd::mul(score, Simd::set(inverse)))); }
   Vec slope_at(Vec capped) const {
@@ -56,7 +55,7 @@ class ScoreTerms {
   static constexpr int kCols = S::kTileCols, kLanes = S::kLanes;
 
  public:
-  ScoreTerms(const Problem& problem, float unit) : problem_(problem), unit_(unit) {}
+  explicit ScoreTerms(const Problem& problem) : problem_(problem) {}
 
   // The panel's lanes are rows[i] of query heads[i], i < kCols; a lane without a row of its own repeats another.
   void place(const Sequence& sequence, const int64_t* heads, const int64_t* rows) {
@@ -66,7 +65,7 @@ class ScoreTerms {
       if (problem_.mask) mask_at_[i] = problem_.mask.offset(sequence.index, heads[i], rows[i], 0);
       if (problem_.alibi_slopes) {
         const int64_t at = problem_.alibi_slopes.offset(sequence.index, heads[i], 0);
-        minus_slope_[i] = -unit_ * *element_at<float>(problem_.alibi_slopes, at);
+        minus_slope_[i] = -*element_at<float>(problem_.alibi_slopes, at);
       }
       if (!problem_.alibi_slopes && !has_dropout(problem_)) continue;
       const int64_t p = row_position(problem_, sequence, rows[i]);
@@ -80,8 +79,7 @@ class ScoreTerms {
     fill_distances(first_key, count, added_t);
     if (problem_.bias) {
       with_element(problem_.bias.type, [&](auto element) {
-        const Vec unit = S::set(unit_);
-        const auto add = [unit](Vec sum, Vec bias) { return S::fma(bias, unit, sum); };
+        const auto add = [](Vec sum, Vec bias) { return S::add(sum, bias); };
         visit<decltype(element)>(problem_.bias, bias_at_, first_key, count, added_t, add);
       });
     }
@@ -169,10 +167,9 @@ class ScoreTerms {
   }
 
   const Problem& problem_;
-  const float unit_;
   const Sequence* sequence_ = nullptr;
   int64_t bias_at_[kCols], mask_at_[kCols];              // offset of the lane's row
-  float minus_slope_[kCols], high_[kCols], low_[kCols];  // ALiBi: -unit * slope, the row's position
+  float minus_slope_[kCols], high_[kCols], low_[kCols];  // ALiBi: -slope, the row's position
   uint32_t position_[kCols], head_[kCols];               // Philox
   uint32_t drawn_[4][kCols];                             // the random words of a group of keys
 };

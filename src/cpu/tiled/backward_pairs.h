@@ -38,8 +38,8 @@ class PairBlock {
         keys_(keys),
         gradient_(gradient),
         has_terms_(has_score_terms(problem)),
-        terms_(problem, 1),
-        softcap_(problem, 1) {
+        terms_(problem),
+        softcap_(problem) {
     probs_t = carve.take<float>(kBlockKeys * pair_row);
     dscores_t = carve.take<float>(kBlockKeys * pair_row);
     products_ = carve.take<float>(2 * kRows * kCols);

@@ -37,7 +37,7 @@ class ForwardWorker {
   static constexpr int64_t kKeys = 128;  // of a block: P^T of a panel and a strip of V stay in L1
 
   // query_rows: of a unit, at most. All of them use a block of K and V that is copied once.
-  ForwardWorker(const Problem& problem, int64_t query_rows, Carver& carve) : problem_(problem), terms_(problem, 1) {
+  ForwardWorker(const Problem& problem, int64_t query_rows, Carver& carve) : problem_(problem), terms_(problem) {
     // Within these bounds c is far from 0 and infinity, and -125 / c too.
     const bool plain_scale = problem.softmax_scale > 0x1p-64f && problem.softmax_scale < 0x1p64f;
     natural_ = has_score_terms(problem) || !plain_scale;
@@ -291,7 +291,7 @@ class ForwardWorker {
 
   // S = softcap(softmax_scale S) + added, in place. False if a pair is dead by it.
   bool finish_scores(int64_t key) {
-    const Softcap<S> softcap(problem_, 1);
+    const Softcap<S> softcap(problem_);
     const bool capped = has_softcap(problem_), more = has_added(problem_);
     const Vec scale = S::set(problem_.softmax_scale);
     const float* added = terms_t_ + key * kCols;
