@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/common/each_unit.h"
 #include "cpu/common/element_values.h"
-#include "cpu/common/workspace.h"
+#include "cpu/simd/portable.h"
 
 namespace tilewise::cpu {
 namespace {
@@ -52,45 +53,33 @@ struct Row {
   }
 };
 
-struct Work {
-  const Merge& merge;
-  UnitCounter counter;
-
-  int64_t rows() const { return merge.out.shape[0] * merge.out.shape[1] * merge.out.shape[2]; }
-
-  void merge_row(int64_t index) const {
-    const int64_t *n = merge.out.shape, h = index % n[2], i = index / n[2] % n[1], b = index / n[2] / n[1];
-    Row row{reinterpret_cast<const float*>(merge.out_parts.data) + merge.out_parts.offset(b, i, h),
-            reinterpret_cast<const float*>(merge.lse_parts.data) + merge.lse_parts.offset(b, h, i), merge.parts,
-            merge.out_part_stride, merge.lse_part_stride};
-    row.add_up();
-    for (int64_t d = 0; d < n[3]; d += kColumns) {
-      float merged[kColumns];
-      const int64_t count = std::min(kColumns, n[3] - d);
-      row.columns(d, count, merged);
-      write_values(merge.out, merge.out.offset(b, i, h, d), count, merged);
-    }
-    const float lse = row.merged_lse();
-    if (merge.lse) write_values(merge.lse, merge.lse.offset(b, h, i), 1, &lse);
+void merge_row(const Merge& merge, int64_t index) {
+  const int64_t *n = merge.out.shape, h = index % n[2], i = index / n[2] % n[1], b = index / n[2] / n[1];
+  Row row{reinterpret_cast<const float*>(merge.out_parts.data) + merge.out_parts.offset(b, i, h),
+          reinterpret_cast<const float*>(merge.lse_parts.data) + merge.lse_parts.offset(b, h, i), merge.parts,
+          merge.out_part_stride, merge.lse_part_stride};
+  row.add_up();
+  for (int64_t d = 0; d < n[3]; d += kColumns) {
+    float merged[kColumns];
+    const int64_t count = std::min(kColumns, n[3] - d);
+    row.columns(d, count, merged);
+    write_values(merge.out, merge.out.offset(b, i, h, d), count, merged);
   }
-
-  void serve() {
-    for (int64_t unit; counter.draw(unit);) {
-      const int64_t end = std::min((unit + 1) * kRowsOfUnit, rows());
-      for (int64_t row = unit * kRowsOfUnit; row < end; ++row) merge_row(row);
-    }
-  }
-};
+  const float lse = row.merged_lse();
+  if (merge.lse) write_values(merge.lse, merge.lse.offset(b, h, i), 1, &lse);
+}
 
 }  // namespace
 
 void merge(const Merge& merge, const Parallel& parallel) {
-  Work work{merge, {0, 0}};
-  work.counter.total = ceil_div(work.rows(), kRowsOfUnit);
-  const bool is_small = work.rows() * merge.out.shape[3] * merge.parts < kSmallMerge;
+  const int64_t *n = merge.out.shape, rows = n[0] * n[1] * n[2], units = ceil_div(rows, kRowsOfUnit);
+  const bool is_small = rows * n[3] * merge.parts < kSmallMerge;
   const int64_t threads = merge.threads > 0 ? merge.threads : (is_small ? 1 : available_cores());
-  const auto task = [](void* context, int64_t) { static_cast<Work*>(context)->serve(); };
-  parallel(std::min({threads, int64_t{kMaxWorkers}, std::max<int64_t>(work.counter.total, 1)}), task, &work);
+  const int64_t workers = std::min({threads, int64_t{kMaxWorkers}, std::max<int64_t>(units, 1)});
+  each_unit<portable::Simd>(parallel, workers, units, [&](int64_t, int64_t unit) {
+    const int64_t first = unit * kRowsOfUnit;
+    for (int64_t row = first; row < std::min(first + kRowsOfUnit, rows); ++row) merge_row(merge, row);
+  });
 }
 
 }  // namespace tilewise::cpu

@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-#include "core/numbers.h"
+#include "cpu/common/each_unit.h"
 #include "cpu/common/element.h"
-#include "cpu/common/workspace.h"
 #include "cpu/simd/portable.h"
 
 namespace tilewise::cpu {
@@ -55,25 +54,14 @@ double head_gradient(const Problem& problem, int64_t h) {
   return sum;
 }
 
-struct Heads {
-  const Problem& problem;
-  UnitCounter counter;
-};
-
-void work(void* context, int64_t) {
-  auto& heads = *static_cast<Heads*>(context);
-  const Tensor& dsink = heads.problem.dsink;
-  for (int64_t h; heads.counter.draw(h);) {
-    *element_at<float>(dsink, dsink.offset(h, 0, 0)) = static_cast<float>(head_gradient(heads.problem, h));
-  }
-}
-
 }  // namespace
 
 void sink_gradient(const Problem& problem, int workers, const Parallel& parallel) {
   if (!problem.dsink) return;
-  Heads heads{problem, {{0}, problem.heads}};
-  parallel(lesser(workers, problem.heads), work, &heads);
+  const Tensor& dsink = problem.dsink;
+  each_unit<Simd>(parallel, lesser(workers, problem.heads), problem.heads, [&](int64_t, int64_t h) {
+    *element_at<float>(dsink, dsink.offset(h, 0, 0)) = static_cast<float>(head_gradient(problem, h));
+  });
 }
 
 }  // namespace tilewise::cpu

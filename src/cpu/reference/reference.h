@@ -5,11 +5,10 @@
 // contract C8 measures other kernels by.
 #pragma once
 
-#include <atomic>
-
 #include "core/kernel.h"
-#include "cpu/common/workspace.h"
+#include "cpu/common/each_unit.h"
 #include "cpu/reference/row.h"
+#include "cpu/simd/portable.h"
 
 namespace tilewise::cpu::reference {
 
@@ -75,18 +74,10 @@ class Reference {
 
   template <class F>
   void each_unit(int64_t units, F f) const {
-    struct Work {
-      const Reference& reference;
-      F& f;
-      UnitCounter counter;
-    } work{*this, f, {0, units}};
-    const auto task = [](void* context, int64_t worker) {
-      auto& [reference, f, counter] = *static_cast<Work*>(context);
-      const int64_t bytes = Room<Real>(reference.problem_, nullptr).bytes;
-      const Room<Real> room(reference.problem_, reference.launch_.workspace + worker * bytes);
-      for (int64_t unit; counter.draw(unit);) f(unit, room);
-    };
-    launch_.parallel(settings_.workers, task, &work);
+    const int64_t room_bytes = Room<Real>(problem_, nullptr).bytes;
+    cpu::each_unit<portable::Simd>(launch_.parallel, settings_.workers, units, [&](int64_t worker, int64_t unit) {
+      f(unit, Room<Real>(problem_, launch_.workspace + worker * room_bytes));
+    });
   }
 
   template <class F>

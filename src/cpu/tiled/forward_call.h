@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/kernel.h"
+#include "cpu/common/each_unit.h"
 #include "cpu/tiled/forward.h"
 
 namespace tilewise::cpu {
@@ -50,9 +51,13 @@ class ForwardCall {
   }
 
   void run(const Parallel& parallel) {
-    list_units();
-    const int64_t workers = lesser(workers_, counter_.total);
-    if (workers > 0) parallel(workers, work, this);
+    const int64_t heads = problem_.heads_kv, count = list_units() * heads;
+    each_unit<Simd>(parallel, lesser(workers_, count), count, [&](int64_t worker, int64_t i) {
+      Carver carve{workspace_ + shared_bytes_ + worker * worker_bytes_};
+      const Unit& unit = units_[order_[i / heads]];
+      ForwardWorker<Simd>(problem_, query_rows_, carve)
+          .run(sequence_of(problem_, unit.sequence), i % heads, unit.first_row, unit.rows);
+    });
   }
 
  private:
@@ -60,7 +65,7 @@ class ForwardCall {
     int64_t sequence, first_row, rows;  // packed rows
   };
 
-  void list_units() {
+  int64_t list_units() {
     int64_t count = 0;
     for (int64_t b = 0; b < problem_.batch; ++b) {
       const Sequence sequence = sequence_of(problem_, b);
@@ -71,7 +76,7 @@ class ForwardCall {
       }
     }
     order_longest_first<Simd>(cost_, count, order_);
-    counter_.next = 0, counter_.total = count * problem_.heads_kv;
+    return count;
   }
 
   // Units of a sequence are about equal, so that the last is not a short one. Where they are few, their number suits
@@ -94,17 +99,6 @@ class ForwardCall {
     return unit.rows * (hull.hi - hull.lo);
   }
 
-  static void work(void* context, int64_t worker) {
-    auto& call = *static_cast<ForwardCall*>(context);
-    Carver carve{call.workspace_ + call.shared_bytes_ + worker * call.worker_bytes_};
-    ForwardWorker<Simd> scratch(call.problem_, call.query_rows_, carve);
-    const int64_t heads = call.problem_.heads_kv;
-    for (int64_t i; call.counter_.draw(i);) {
-      const Unit& unit = call.units_[call.order_[i / heads]];
-      scratch.run(sequence_of(call.problem_, unit.sequence), i % heads, unit.first_row, unit.rows);
-    }
-  }
-
   const Problem& problem_;
   char* const workspace_;
   const int64_t workers_;
@@ -113,7 +107,6 @@ class ForwardCall {
   Unit* units_;             // [most_units]
   int64_t *cost_, *order_;  // [most_units]; order_: of units_, longest first
   int64_t shared_bytes_, worker_bytes_;
-  UnitCounter counter_{0, 0};  // a unit of units_ counts once a kv head
 };
 
 }  // namespace tilewise::cpu
