@@ -1,5 +1,5 @@
 // What only the numbers in lengths, offsets and index tables can break. The host reads them on the CPU alone.
-#include "core/problem.h"
+#include "core/sequence.h"
 
 namespace tilewise {
 namespace {

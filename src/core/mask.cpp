@@ -33,18 +33,6 @@ int64_t first_key_from(const Problem& problem, const Sequence& sequence, int64_t
 
 }  // namespace
 
-int64_t row_position(const Problem& problem, const Sequence& sequence, int64_t i) {
-  if (problem.q_positions) {
-    return number_at(problem.q_positions, sequence.q_slot, sequence.first_row + i);
-  }
-  return problem.top_left ? i : i + sequence.keys - sequence.rows;
-}
-
-int64_t key_position(const Problem& problem, const Sequence& sequence, int64_t j) {
-  if (!problem.k_positions) return j;
-  return number_at(problem.k_positions, sequence.k_slot, sequence.first_key + j);
-}
-
 KeyRange live_keys(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i) {
   if (i >= sequence.rows) return {};
   KeyRange live{sequence.left_pad, sequence.keys};

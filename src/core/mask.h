@@ -2,7 +2,7 @@
 // positions and explicit intervals are this one thing. `mask` and `bias` are separate (contract, Masks).
 #pragma once
 
-#include "core/problem.h"
+#include "core/sequence.h"
 
 namespace tilewise {
 

@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "core/sequence.h"
 
-#include "core/problem.h"
+#include <algorithm>
 
 namespace tilewise {
 namespace {
@@ -32,6 +32,16 @@ Sequence sequence_of(const Problem& problem, int64_t b) {
   if (problem.leftpad_k) s.left_pad = std::clamp<int64_t>(number_at(problem.leftpad_k, b), 0, s.keys);
   if (problem.mask_tail) s.mask_first_key = s.keys - problem.mask.shape[3];
   return s;
+}
+
+int64_t row_position(const Problem& problem, const Sequence& sequence, int64_t i) {
+  if (problem.q_positions) return number_at(problem.q_positions, sequence.q_slot, sequence.first_row + i);
+  return problem.top_left ? i : i + sequence.keys - sequence.rows;
+}
+
+int64_t key_position(const Problem& problem, const Sequence& sequence, int64_t j) {
+  if (!problem.k_positions) return j;
+  return number_at(problem.k_positions, sequence.k_slot, sequence.first_key + j);
 }
 
 }  // namespace tilewise

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/sequence.h"
+
 namespace tilewise {
 namespace {
 

@@ -1,7 +1,7 @@
 // Element types in memory, and the step from a tensor's run-time type to a compile-time one.
 #pragma once
 
-#include "core/problem.h"
+#include "core/sequence.h"
 
 namespace tilewise::cpu {
 
