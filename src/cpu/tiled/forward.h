@@ -37,32 +37,20 @@ class ForwardWorker {
   static constexpr int64_t kKeys = 128;  // of a block: P^T of a panel and a strip of V stay in L1
 
   // query_rows: of a unit, at most. All of them use a block of K and V that is copied once.
-  ForwardWorker(const Problem& problem, int64_t query_rows, Carver& carve) : problem_(problem), terms_(problem) {
+  ForwardWorker(const Problem& problem, int64_t query_rows, Carver& carve)
+      : problem_(problem),
+        dims_(round_up(problem.head_dim, kProductStep)),
+        query_panel_(panel_floats<S>(problem.head_dim)),
+        output_panel_(panel_floats<S>(problem.value_dim)),
+        width_(round_up(greater(problem.head_dim, problem.value_dim), kLanes)),
+        terms_(problem) {
     // Within these bounds c is far from 0 and infinity, and -125 / c too.
     const bool plain_scale = problem.softmax_scale > 0x1p-64f && problem.softmax_scale < 0x1p64f;
     natural_ = has_score_terms(problem) || !plain_scale;
     score_unit_ = natural_ ? 1 : problem.softmax_scale;
     exp2_ = Exp2OfMultiple<S>(score_unit_ * kLog2e);
     lazy_bound_ = kLazyBound / exp2_.c;
-    const int64_t panels = query_rows / kCols;
-    dims_ = round_up(problem.head_dim, kProductStep);
-    query_panel_ = panel_floats<S>(problem.head_dim);
-    output_panel_ = panel_floats<S>(problem.value_dim);
-    width_ = round_up(greater(problem.head_dim, problem.value_dim), kLanes);
-    query_t_ = carve.take<float>(panels * query_panel_);
-    output_t_ = carve.take<float>(panels * output_panel_);
-    max_ = carve.take<float>(query_rows);
-    sum_ = carve.take<float>(query_rows);
-    probs_t_ = carve.take<float>(kKeys * kCols);
-    terms_t_ = carve.take<float>(has_score_terms(problem) ? kKeys * kCols : 0);
-    scores_ = carve.take<float>(2 * kRows * kCols);
-    limits_ = carve.take<PanelLimits<S>>(1);
-    key_rows_ = carve.take<float>(kKeys * width_);
-    value_strips_ = carve.take<float>(kKeys * round_up(problem.value_dim, kStrip));
-    staged_ = carve.take<float>(kCols * width_);
-    rows_ = carve.take<Row>(query_rows);
-    range_ = carve.take<KeyRange>(query_rows);
-    panel_range_ = carve.take<RowsRange>(panels);
+    carve_room(query_rows, carve);
   }
 
   // Query rows [first, first + count) of one (sequence, kv head).
@@ -83,12 +71,50 @@ class ForwardWorker {
     int64_t token, head;
   };
 
+  // One worker's memory.
+  struct Room {
+    // Of the unit.
+    float* query_t;          // [panels][head_dim][kCols]  Q^T
+    float* output_t;         // [panels][value_dim][kCols]  O^T
+    float *max, *sum;        // [query_rows]  m, l
+    Row* rows;               // [query_rows]
+    KeyRange* range;         // [query_rows]  live keys
+    RowsRange* panel_range;  // [panels]
+    // Of a block of keys.
+    float* key_rows;      // [kKeys][width]  K
+    float* value_strips;  // [value_dim / kStrip][kKeys][kStrip]  V
+    // Of one panel against it.
+    float* scores;           // [2][kRows][kCols]  S^T: two tiles take turns
+    float* probs_t;          // [kKeys][kCols]  P^T
+    float* terms_t;          // [kKeys][kCols]  what is added to S^T, then what P^T is multiplied by
+    PanelLimits<S>* limits;  // live keys of the panel in this block
+    float* staged;           // [kCols][width]  on the way to or from a panel
+  };
+
+  void carve_room(int64_t query_rows, Carver& carve) {
+    const int64_t panels = query_rows / kCols;
+    room_.query_t = carve.take<float>(panels * query_panel_);
+    room_.output_t = carve.take<float>(panels * output_panel_);
+    room_.max = carve.take<float>(query_rows);
+    room_.sum = carve.take<float>(query_rows);
+    room_.probs_t = carve.take<float>(kKeys * kCols);
+    room_.terms_t = carve.take<float>(has_score_terms(problem_) ? kKeys * kCols : 0);
+    room_.scores = carve.take<float>(2 * kRows * kCols);
+    room_.limits = carve.take<PanelLimits<S>>(1);
+    room_.key_rows = carve.take<float>(kKeys * width_);
+    room_.value_strips = carve.take<float>(kKeys * round_up(problem_.value_dim, kStrip));
+    room_.staged = carve.take<float>(kCols * width_);
+    room_.rows = carve.take<Row>(query_rows);
+    room_.range = carve.take<KeyRange>(query_rows);
+    room_.panel_range = carve.take<RowsRange>(panels);
+  }
+
   // Lanes past the last row repeat it, so that they make no tile a mixed one.
   void list_rows(int64_t first, int64_t count) {
     const int64_t group = problem_.group();
     int64_t token = first / group, member = first % group;
     for (int64_t r = 0; r < panels_ * kCols; ++r) {
-      rows_[r] = {token, kv_head_ * group + member};
+      room_.rows[r] = {token, kv_head_ * group + member};
       if (r + 1 < count && ++member == group) member = 0, ++token;
     }
   }
@@ -97,11 +123,12 @@ class ForwardWorker {
     const bool by_head = keys_differ_by_head(problem_);
     RowsRange block;
     for (int64_t panel = 0; panel < panels_; ++panel) {
-      RowsRange& common = panel_range_[panel] = {};
+      RowsRange& common = room_.panel_range[panel] = {};
       for (int64_t r = panel * kCols; r < (panel + 1) * kCols; ++r) {
-        const bool as_before = r > 0 && !by_head && rows_[r].token == rows_[r - 1].token;
-        range_[r] = as_before ? range_[r - 1] : live_keys(problem_, sequence_, rows_[r].head, rows_[r].token);
-        common.add(range_[r]);
+        const bool as_before = r > 0 && !by_head && room_.rows[r].token == room_.rows[r - 1].token;
+        room_.range[r] =
+            as_before ? room_.range[r - 1] : live_keys(problem_, sequence_, room_.rows[r].head, room_.rows[r].token);
+        common.add(room_.range[r]);
       }
       block.add(common);
     }
@@ -109,9 +136,9 @@ class ForwardWorker {
   }
 
   void clear_sums() {
-    zero<S>(output_t_, panels_ * output_panel_);
-    zero<S>(sum_, panels_ * kCols);
-    for (int64_t r = 0; r < panels_ * kCols; ++r) max_[r] = -kInfinity;
+    zero<S>(room_.output_t, panels_ * output_panel_);
+    zero<S>(room_.sum, panels_ * kCols);
+    for (int64_t r = 0; r < panels_ * kCols; ++r) room_.max[r] = -kInfinity;
   }
 
   template <class Element>
@@ -120,7 +147,7 @@ class ForwardWorker {
     for (int64_t key = round_down(block_range_.lo, kKeys); key < block_range_.hi; key += kKeys) {
       load_keys_and_values<Element>(key);
       for (int64_t panel = 0; panel < panels_; ++panel) {
-        if (panel_range_[panel].dead(key, key + kKeys)) continue;
+        if (room_.panel_range[panel].dead(key, key + kKeys)) continue;
         scores_to_probs(panel);
         add_output(panel);
       }
@@ -136,18 +163,18 @@ class ForwardWorker {
         const int64_t r = panel * kCols + i;
         if (r < count_) {
           prefetch_row(query_row<Element>(lesser(r + kPrefetchRows, count_ - 1)), problem_.head_dim);
-          read_row<S>(query_row<Element>(r), problem_.head_dim, 1, staged_ + i * width_);
+          read_row<S>(query_row<Element>(r), problem_.head_dim, 1, room_.staged + i * width_);
         } else {
-          zero<S>(staged_ + i * width_, width_);
+          zero<S>(room_.staged + i * width_, width_);
         }
       }
-      rows_to_panel<S>(staged_, width_, problem_.head_dim, query_t_ + panel * query_panel_);
+      rows_to_panel<S>(room_.staged, width_, problem_.head_dim, room_.query_t + panel * query_panel_);
     }
   }
 
   template <class Element>
   const Element* query_row(int64_t r) const {
-    return row_of<Element>(problem_.q, sequence_, rows_[r].token, rows_[r].head);
+    return row_of<Element>(problem_.q, sequence_, room_.rows[r].token, room_.rows[r].head);
   }
 
   // K as rows and V as strips: the keys of the block that begins at first_key, as far as the unit uses them. Places
@@ -162,7 +189,8 @@ class ForwardWorker {
       const Element* value = key_of<Element>(problem_.v, sequence_, key, kv_head_);
       prefetch_row(key_of<Element>(problem_.k, sequence_, ahead, kv_head_), problem_.head_dim);
       prefetch_row(key_of<Element>(problem_.v, sequence_, ahead, kv_head_), problem_.value_dim);
-      read_row<S>(key_of<Element>(problem_.k, sequence_, key, kv_head_), problem_.head_dim, 1, key_rows_ + j * width_);
+      read_row<S>(key_of<Element>(problem_.k, sequence_, key, kv_head_), problem_.head_dim, 1,
+                  room_.key_rows + j * width_);
       for (int64_t d = 0; d < problem_.value_dim; d += kStrip)
         read_row<S>(value + d, lesser(kStrip, problem_.value_dim - d), 1, value_at(d, j));
     }
@@ -172,49 +200,48 @@ class ForwardWorker {
 
   void zero_places(int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-      zero<S>(key_rows_ + j * width_, width_);
+      zero<S>(room_.key_rows + j * width_, width_);
       for (int64_t d = 0; d < problem_.value_dim; d += kStrip) zero<S>(value_at(d, j), kStrip);
     }
   }
 
-  float* value_at(int64_t d, int64_t j) { return value_strips_ + (d / kStrip * kKeys + j) * kStrip + d % kStrip; }
+  float* value_at(int64_t d, int64_t j) { return room_.value_strips + (d / kStrip * kKeys + j) * kStrip + d % kStrip; }
 
   // ---- S^T and P^T of one panel, by tiles of kRows keys.
 
   // Each tile is made P^T after the next product has started: its exponentials fill the gap in which the product's last
   // sums come in. Keys that are dead for the whole panel are left out.
   void scores_to_probs(int64_t panel) {
-    const RowsRange& range = panel_range_[panel];
+    const RowsRange& range = room_.panel_range[panel];
     const int64_t lo = clamp(range.any.lo - first_key_, 0, kKeys);
     const int64_t hi = clamp(range.any.hi - first_key_, 0, kKeys);
     begin_ = round_down(lo, kRows), end_ = round_up(hi, kRows);
     mixed_ = !range.whole(first_key_ + begin_, first_key_ + end_);
-    if (mixed_) limits_->place(range_ + panel * kCols, first_key_, kKeys);
+    if (mixed_) room_.limits->place(room_.range + panel * kCols, first_key_, kKeys);
     if (has_score_terms(problem_)) place_terms(panel);
-    if (has_added(problem_)) terms_.fill_added(first_key_ + lo, hi - lo, terms_t_ + lo * kCols);
+    if (has_added(problem_)) terms_.fill_added(first_key_ + lo, hi - lo, room_.terms_t + lo * kCols);
     const float zeros[kCols] = {};
     for (int64_t key = begin_; key <= end_; key += kRows) {
       if (key < end_)
-        S::product(scores(key), kCols, zeros, 0, key_rows_ + key * width_, width_, 1, query_t_ + panel * query_panel_,
-                   kCols, dims_);
+        S::product(scores(key), kCols, zeros, 0, room_.key_rows + key * width_, width_, 1,
+                   room_.query_t + panel * query_panel_, kCols, dims_);
       if (key > begin_) softmax(panel, key - kRows);
     }
     if (has_dropout(problem_)) drop(lo, hi);
   }
 
-  // Two tiles of S^T take turns.
-  float* scores(int64_t key) { return scores_ + key / kRows % 2 * kRows * kCols; }
+  float* scores(int64_t key) { return room_.scores + key / kRows % 2 * kRows * kCols; }
 
   void softmax(int64_t panel, int64_t key) {
-    bool all_live = panel_range_[panel].whole(first_key_ + key, first_key_ + key + kRows);
+    bool all_live = room_.panel_range[panel].whole(first_key_ + key, first_key_ + key + kRows);
     if (natural_) all_live &= finish_scores(key);
     if (!all_live || !fast_softmax(panel, key)) careful_softmax(panel, key);
   }
 
   // P^T = 2^(c (S - m)), l += P. False, with l left as it was, if a score passes m by the bound or is NaN.
   bool fast_softmax(int64_t panel, int64_t key) {
-    const float *tile = scores(key), *m = max_ + panel * kCols;
-    float *l = sum_ + panel * kCols, *probs = probs_t_ + key * kCols;
+    const float *tile = scores(key), *m = room_.max + panel * kCols;
+    float *l = room_.sum + panel * kCols, *probs = room_.probs_t + key * kCols;
     const Vec bound = S::set(lazy_bound_);
     const auto exp2 = exp2_;
     Vec broken = S::set(0), total[kVecs];
@@ -240,11 +267,11 @@ class ForwardWorker {
   [[gnu::noinline]] void careful_softmax(int64_t panel, int64_t key) {
     const Vec minus_inf = S::set(-kInfinity);
     for (int v = 0; v < kVecs; ++v) {
-      float *m = max_ + panel * kCols + v * kLanes, *l = sum_ + panel * kCols + v * kLanes;
+      float *m = room_.max + panel * kCols + v * kLanes, *l = room_.sum + panel * kCols + v * kLanes;
       Vec s[kRows], p[kRows], top = minus_inf;
       for (int r = 0; r < kRows; ++r) {
         s[r] = S::load(scores(key) + r * kCols + v * kLanes);
-        if (mixed_) s[r] = S::select(limits_->live(key + r, v * kLanes), s[r], minus_inf);
+        if (mixed_) s[r] = S::select(room_.limits->live(key + r, v * kLanes), s[r], minus_inf);
         top = S::max(s[r], top);  // a NaN score leaves top alone
       }
       const Vec old = S::load(m), grown = S::above(S::sub(top, old), S::set(lazy_bound_));
@@ -260,7 +287,7 @@ class ForwardWorker {
       exp2_.apply(p);
       for (int r = 0; r < kRows; ++r) {
         p[r] = S::keep_unless(S::equal(s[r], minus_inf), S::select(S::is_nan(x[r]), x[r], p[r]));
-        S::store(probs_t_ + (key + r) * kCols + v * kLanes, p[r]);
+        S::store(room_.probs_t + (key + r) * kCols + v * kLanes, p[r]);
         total = S::add(total, p[r]);
       }
       S::store(l, S::add(S::load(l), total));
@@ -273,9 +300,9 @@ class ForwardWorker {
       for (int64_t i = 0; i < count; ++i)
         S::store(x + i * kCols + v * kLanes, S::mul(S::load(x + i * kCols + v * kLanes), factor));
     };
-    scale(probs_t_ + begin_ * kCols, key - begin_);
-    scale(sum_ + panel * kCols, 1);
-    scale(output_t_ + panel * output_panel_, problem_.value_dim);
+    scale(room_.probs_t + begin_ * kCols, key - begin_);
+    scale(room_.sum + panel * kCols, 1);
+    scale(room_.output_t + panel * output_panel_, problem_.value_dim);
   }
 
   // ---- Score terms: S in natural units, softmax_scale applied.
@@ -283,7 +310,7 @@ class ForwardWorker {
   void place_terms(int64_t panel) {
     int64_t heads[kCols], tokens[kCols];
     for (int i = 0; i < kCols; ++i) {
-      const auto [token, head] = rows_[panel * kCols + i];
+      const auto [token, head] = room_.rows[panel * kCols + i];
       heads[i] = head, tokens[i] = token;
     }
     terms_.place(sequence_, heads, tokens);
@@ -294,7 +321,7 @@ class ForwardWorker {
     const Softcap<S> softcap(problem_);
     const bool capped = has_softcap(problem_), more = has_added(problem_);
     const Vec scale = S::set(problem_.softmax_scale);
-    const float* added = terms_t_ + key * kCols;
+    const float* added = room_.terms_t + key * kCols;
     float* tile = scores(key);
     Vec dead = S::set(0);
     for (int i = 0; i < kRows * kCols; i += kLanes) {
@@ -309,18 +336,18 @@ class ForwardWorker {
 
   // Dropout thins P V, not l.
   void drop(int64_t lo, int64_t hi) {
-    terms_.fill_kept(first_key_ + lo, hi - lo, terms_t_ + lo * kCols);
+    terms_.fill_kept(first_key_ + lo, hi - lo, room_.terms_t + lo * kCols);
     for (int64_t i = lo * kCols; i < hi * kCols; i += kLanes)
-      S::store(probs_t_ + i, S::mul(S::load(probs_t_ + i), S::load(terms_t_ + i)));
+      S::store(room_.probs_t + i, S::mul(S::load(room_.probs_t + i), S::load(room_.terms_t + i)));
   }
 
   // ---- O^T += V^T P^T.
 
   void add_output(int64_t panel) {
-    float* output = output_t_ + panel * output_panel_;
+    float* output = room_.output_t + panel * output_panel_;
     for (int64_t d = 0; d < problem_.value_dim; d += kRows)
       S::product(output + d * kCols, kCols, output + d * kCols, kCols, value_at(d, begin_), 1, kStrip,
-                 probs_t_ + begin_ * kCols, kCols, end_ - begin_);
+                 room_.probs_t + begin_ * kCols, kCols, end_ - begin_);
   }
 
   // ---- O and LSE.
@@ -332,13 +359,13 @@ class ForwardWorker {
       const int64_t rows = lesser(kCols, count_ - panel * kCols);
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t r = panel * kCols + i;
-        end[i] = end_of_row(problem_, rows_[r].head, double{max_[r]} * score_unit_, sum_[r]);
+        end[i] = end_of_row(problem_, room_.rows[r].head, double{room_.max[r]} * score_unit_, room_.sum[r]);
         factor[i] = end[i].factor;
       }
-      panel_to_rows<S>(output_t_ + panel * output_panel_, factor, problem_.value_dim, staged_, width_);
+      panel_to_rows<S>(room_.output_t + panel * output_panel_, factor, problem_.value_dim, room_.staged, width_);
       for (int64_t i = 0; i < rows; ++i) {
-        const auto [token, head] = rows_[panel * kCols + i];
-        float* out = staged_ + i * width_;
+        const auto [token, head] = room_.rows[panel * kCols + i];
+        float* out = room_.staged + i * width_;
         if (end[i].factor == 0) zero<S>(out, problem_.value_dim);  // 0 * NaN is NaN
         store_row<S>(problem_, sequence_, token, head, end[i].lse, out);
       }
@@ -346,34 +373,23 @@ class ForwardWorker {
   }
 
   const Problem& problem_;
+  const int64_t dims_;                                // head_dim, rounded up for products
+  const int64_t query_panel_, output_panel_, width_;  // floats of a panel of Q^T, of O^T; of a scratch row
+  bool natural_;                                      // S is finished step by step; otherwise it stays Q K^T
+  float score_unit_;                                  // what a difference of 1 in S is as a natural logarithm
+  Exp2OfMultiple<S> exp2_{1};                         // its c is the same to base 2
+  float lazy_bound_;                                  // kLazyBound in units of S
   ScoreTerms<S> terms_;
-  bool natural_;                                // S is finished step by step; otherwise it stays Q K^T
-  float score_unit_;                            // what a difference of 1 in S is as a natural logarithm
-  Exp2OfMultiple<S> exp2_{1};                   // its c is the same to base 2
-  float lazy_bound_;                            // kLazyBound in units of S
-  int64_t dims_;                                // head_dim, rounded up for products
-  int64_t query_panel_, output_panel_, width_;  // floats of a panel of Q^T, of O^T; of a scratch row
+  Room room_;
 
-  float* query_t_;          // [panels][head_dim][kCols]
-  float* output_t_;         // [panels][value_dim][kCols]
-  float *max_, *sum_;       // [query_rows] m, l
-  float* probs_t_;          // [kKeys][kCols] of one panel
-  float* terms_t_;          // [kKeys][kCols] of one panel: what is added to S, then what P is multiplied by
-  float* scores_;           // [2][kRows][kCols]
-  PanelLimits<S>* limits_;  // live keys of one panel in this block
-  float* key_rows_;         // [kKeys][width_]
-  float* value_strips_;     // [value_dim / kStrip][kKeys][kStrip]
-  float* staged_;           // [kCols][width_] on the way to or from a panel
-  Row* rows_;               // [query_rows]
-  KeyRange* range_;         // [query_rows]
-  RowsRange* panel_range_;  // [panels]
-
-  Sequence sequence_;                 // this unit
-  int64_t kv_head_, count_, panels_;  //
-  KeyRange block_range_;              //
-  int64_t first_key_;                 // this block
-  int64_t begin_, end_;               // this panel's keys in it, multiples of kRows
-  bool mixed_;                        // some of them are dead for some row
+  // ---- This unit.
+  Sequence sequence_;
+  int64_t kv_head_, count_, panels_;
+  KeyRange block_range_;
+  // This block, and this panel's keys in it.
+  int64_t first_key_;
+  int64_t begin_, end_;  // multiples of kRows
+  bool mixed_;           // some of them are dead for some row
 };
 
 }  // namespace tilewise::cpu
