@@ -86,16 +86,15 @@ class BackwardWorker {
     for (int64_t key = live.lo; key < live.hi; key += kBlockKeys) {
       pairs_.set_keys(key, lesser(kBlockKeys, live.hi - key));
       for (int64_t panel = 0; panel < queries_.panels; ++panel) {
-        pairs_.compute(panel, wants_dscores_);
-        if (problem_.dq) add_dquery(panel);
+        pairs_.compute(panel, wants_dscores_);  // P^T = exp(scale K Q^T - LSE), dS^T = P^T (V dO^T - delta + dLSE)
+        if (problem_.dq) add_dquery(panel);     // dQ^T += K^T dS^T
       }
       find_strip_rows();
-      if (problem_.dv) add_strips(dvalue_, value_strips_, pairs_.probs_t, queries_.doutput_rows, queries_.value_row);
-      if (problem_.dk) add_strips(dkey_, query_strips_, pairs_.dscores_t, queries_.query_rows, queries_.query_row);
+      if (problem_.dv) add_dvalue();  // dV += P^T dO
+      if (problem_.dk) add_dkey();    // dK += dS^T Q
     }
   }
 
-  // dQ^T += K^T dS^T
   void add_dquery(int64_t panel) {
     const KeyRange keys = pairs_.panel_keys[panel];
     if (keys.empty()) return;
@@ -106,6 +105,9 @@ class BackwardWorker {
       S::product(dquery + d * kCols, kCols, dquery + d * kCols, kCols, key_rows + d, 1, keys_.query_row, dscores,
                  pairs_.pair_row, keys.hi - keys.lo);
   }
+
+  void add_dvalue() { add_strips(dvalue_, value_strips_, pairs_.probs_t, queries_.doutput_rows, queries_.value_row); }
+  void add_dkey() { add_strips(dkey_, query_strips_, pairs_.dscores_t, queries_.query_rows, queries_.query_row); }
 
   // The rows that any key of a strip is live for, in fours; pairs with all others are zeros.
   void find_strip_rows() {
