@@ -34,6 +34,7 @@ class BackwardWorker {
   using S = Simd;
   static constexpr int kRows = S::kTileRows, kCols = S::kTileCols;
   static constexpr int kStripRows = S::kStripRows, kStrip = S::kStripCols;
+  static constexpr int64_t kPairRow = PairBlock<S>::kPairRow;
 
  public:
   BackwardWorker(const Problem& problem, const BackwardShared& shared, int64_t most_keys, Carver& carve)
@@ -100,10 +101,10 @@ class BackwardWorker {
     if (keys.empty()) return;
     float* dquery = dquery_t_ + panel * queries_.query_panel;
     const float* key_rows = keys_.key_row(pairs_.first_key + keys.lo);
-    const float* dscores = pairs_.dscores_t + keys.lo * pairs_.pair_row + panel * kCols;
+    const float* dscores = pairs_.dscores_t + keys.lo * kPairRow + panel * kCols;
     for (int64_t d = 0; d < problem_.head_dim; d += kRows)
       S::product(dquery + d * kCols, kCols, dquery + d * kCols, kCols, key_rows + d, 1, keys_.query_row, dscores,
-                 pairs_.pair_row, keys.hi - keys.lo);
+                 kPairRow, keys.hi - keys.lo);
   }
 
   void add_dvalue() { add_strips(dvalue_, value_strips_, pairs_.probs_t, queries_.doutput_rows, queries_.value_row); }
@@ -131,7 +132,7 @@ class BackwardWorker {
       for (int64_t key = 0; key < pairs_.count; key += kStripRows) {
         const auto [from, to] = strip_rows_[key / kStripRows];
         if (from < to)
-          S::strip_product(block + key * dims + d, dims, pairs_t + key * pairs_.pair_row + from, pairs_.pair_row,
+          S::strip_product(block + key * dims + d, dims, pairs_t + key * kPairRow + from, kPairRow,
                            rows + from * row + d, row, to - from);
       }
   }
@@ -240,9 +241,10 @@ class BackwardWorker {
 
   KeyRange strip_rows_[kBlockKeys / kStripRows];
 
-  Sequence sequence_;  // this unit
-  int64_t h_;          //
-  KeyRange chunk_;     //
+  // ---- This unit.
+  Sequence sequence_;
+  int64_t h_;
+  KeyRange chunk_;
 };
 
 }  // namespace tilewise::cpu

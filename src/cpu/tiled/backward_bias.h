@@ -25,6 +25,7 @@ template <class Simd>
 class BiasWorker {
   using S = Simd;
   static constexpr int kLanes = S::kLanes;
+  static constexpr int64_t kPairRow = PairBlock<S>::kPairRow;
 
  public:
   BiasWorker(const Problem& problem, int64_t most_keys, Carver& carve)
@@ -33,7 +34,7 @@ class BiasWorker {
         queries_(problem, true, carve),
         keys_(problem, most_keys, carve),
         pairs_(problem, queries_, keys_, ScoreGradient::final, carve) {
-    sums_t_ = carve.take<float>(most_keys * pairs_.pair_row);
+    sums_t_ = carve.take<float>(most_keys * kPairRow);
     line_ = carve.take<float>(round_up(most_keys, kLanes));
   }
 
@@ -44,7 +45,7 @@ class BiasWorker {
     const int64_t first_row = unit % blocks_.row_blocks * blocks_.rows;
     unit /= blocks_.row_blocks;
     const int64_t h = unit % shape[1], b = unit / shape[1];
-    zero<S>(sums_t_, blocks_.keys * pairs_.pair_row);
+    zero<S>(sums_t_, blocks_.keys * kPairRow);
     each_of(shape[0], b, 1, problem_.batch, [&](int64_t sequence) {
       const Sequence s = sequence_of(problem_, sequence);
       each_of(shape[1], h, 1, problem_.heads, [&](int64_t head) {
@@ -81,8 +82,8 @@ class BiasWorker {
       pairs_.set_keys(key, lesser(kBlockKeys, live.hi - key));
       for (int64_t panel = 0; panel < queries_.panels; ++panel) pairs_.compute(panel, true);
       for (int64_t j = 0; j < pairs_.count; ++j) {
-        float* sums = sums_t_ + (key - keys_.keys.lo + j) * pairs_.pair_row;
-        const float* dscores = pairs_.dscores_t + j * pairs_.pair_row;
+        float* sums = sums_t_ + (key - keys_.keys.lo + j) * kPairRow;
+        const float* dscores = pairs_.dscores_t + j * kPairRow;
         for (int64_t r = 0; r < queries_.panels * S::kTileCols; r += kLanes)
           S::store(sums + r, S::add(S::load(sums + r), S::load(dscores + r)));
       }
@@ -106,7 +107,7 @@ class BiasWorker {
   float sum_of(int64_t first_row, int64_t end_row, int64_t first_key, int64_t end_key) const {
     double sum = 0;
     for (int64_t key = first_key; key < end_key; ++key)
-      for (int64_t r = first_row; r < end_row; ++r) sum += sums_t_[key * pairs_.pair_row + r];
+      for (int64_t r = first_row; r < end_row; ++r) sum += sums_t_[key * kPairRow + r];
     return static_cast<float>(sum);
   }
 
@@ -124,7 +125,7 @@ class BiasWorker {
   QueryBlock<S> queries_;
   KeyChunk<S> keys_;
   PairBlock<S> pairs_;
-  float* sums_t_;  // [chunk_keys][pair_row]
+  float* sums_t_;  // [chunk_keys][kPairRow]
   float* line_;    // [chunk_keys]
 };
 

@@ -25,9 +25,9 @@ class PairBlock {
   static constexpr float kZeros[kCols] = {};
 
  public:
-  static constexpr int64_t pair_row = kBlockRows<S> + kLanes;  // not a power of two
+  static constexpr int64_t kPairRow = kBlockRows<S> + kLanes;  // not a power of two
 
-  float *probs_t, *dscores_t;  // [keys][pair_row]
+  float *probs_t, *dscores_t;  // [keys][kPairRow]
   KeyRange* panel_keys;        // [panels] of this block, in whole tiles; pairs of a panel outside it are zeros
   int64_t first_key, count;    // this block
 
@@ -40,8 +40,8 @@ class PairBlock {
         has_terms_(has_score_terms(problem)),
         terms_(problem),
         softcap_(problem) {
-    probs_t = carve.take<float>(kBlockKeys * pair_row);
-    dscores_t = carve.take<float>(kBlockKeys * pair_row);
+    probs_t = carve.take<float>(kBlockKeys * kPairRow);
+    dscores_t = carve.take<float>(kBlockKeys * kPairRow);
     products_ = carve.take<float>(2 * kRows * kCols);
     limits_ = carve.take<PanelLimits<S>>(1);
     panel_keys = carve.take<KeyRange>(kBlockRows<S> / kCols);
@@ -63,8 +63,8 @@ class PairBlock {
     if (has_dropout(problem_)) drop_probs();
   }
 
-  float* prob(int64_t key) const { return probs_t + key * pair_row + panel_ * kCols; }
-  float* dscore(int64_t key) const { return dscores_t + key * pair_row + panel_ * kCols; }
+  float* prob(int64_t key) const { return probs_t + key * kPairRow + panel_ * kCols; }
+  float* dscore(int64_t key) const { return dscores_t + key * kPairRow + panel_ * kCols; }
 
  private:
   void start(int64_t panel) {
@@ -144,7 +144,7 @@ class PairBlock {
   [[gnu::noinline]] void mask_pairs(int64_t key, float* pairs_t) {
     for (int v = 0; v < kCols; v += kLanes)
       for (int r = 0; r < kRows; ++r) {
-        float* x = pairs_t + (key + r) * pair_row + panel_ * kCols + v;
+        float* x = pairs_t + (key + r) * kPairRow + panel_ * kCols + v;
         S::store(x, S::keep_if(limits_->live(key + r, v), S::load(x)));
       }
   }
