@@ -1,11 +1,4 @@
-// A bound, to first order, of what rounding does to each output even when all goes well. Tolerance is measured by the
-// error of standard attention; where a tensor has few numbers that error may be small by luck, and where a sum is far
-// smaller than its terms (dP - rowsum(dout * out)) it says little. This says what each term may bring:
-//
-// - `unit` of its size, as contract C8 has it;
-// - a score is a sum: its exponential is off by 2^-24 of the sizes of the score's terms;
-// - lse lies in memory as fp32: P of a backward is off by |lse| 2^-24 (contract C3);
-// - out may lie in memory in 16 bits: rowsum(dout * out) is off by half a unit in the last place of its terms.
+// What rounding may do to each output even when all goes well: docs/contract.md, "How C8 is measured".
 #pragma once
 
 #include "cases/case_data.h"
