@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cases/random.h"
@@ -48,7 +49,6 @@ struct Call {
   Status run(const char* kernel, bool backward);
 };
 
-int32_t number_of(Type type);  // TW_F32, ...
 Stored int32s(const std::vector<int64_t>& values);
 Stored floats(const std::vector<double>& values);
 
@@ -68,12 +68,12 @@ void expect_mean(const Call& c, int64_t b, int64_t i, int64_t h, int64_t lo, int
 void expect_like_reference(Call& c, const char* kernel, bool backward = true);
 
 // Every kernel that runs here. A rung that refuses a problem by name skips the test.
-class EveryKernel : public testing::TestWithParam<const char*> {
+class EveryKernel : public testing::TestWithParam<std::string> {
  protected:
-  const char* kernel() const { return GetParam(); }
+  const char* kernel() const { return GetParam().c_str(); }
 };
-std::vector<const char*> kernels_here();
-std::string test_name(const testing::TestParamInfo<const char*>& info);
+std::vector<std::string> kernels_here();
+std::string test_name(const testing::TestParamInfo<std::string>& info);
 
 #define RUN_OR_SKIP(call)                                                            \
   do {                                                                               \
