@@ -1,3 +1,5 @@
+#include "core/cores.h"
+
 #include <sched.h>
 #include <unistd.h>
 
@@ -14,9 +16,12 @@ namespace {
 
 constexpr double kPeriod = 100000;  // microseconds, the kernel's default
 
-struct Path {
-  char chars[512];
-};
+// What a file below `root` says; "" if it cannot be read.
+SmallFile file_of(const char* root, const char* folder, const char* group, const char* name) {
+  char path[1024];
+  std::snprintf(path, sizeof path, "%s%s%s%s", root, folder, group, name);
+  return SmallFile(path);
+}
 
 int cores_of_affinity() {
   constexpr int kCpus = 8192;
@@ -30,63 +35,68 @@ int cores_of_affinity() {
 }
 
 // Cores of time that a group may use in a period; infinity if it is not limited.
-double limit_of_v2(const char* group) {
-  Path path;
-  std::snprintf(path.chars, sizeof path.chars, "/sys/fs/cgroup%s/cpu.max", group);
-  const SmallFile file(path.chars);  // "200000 100000" or "max 100000"
+double limit_of_v2(const char* root, const char* group) {
+  const SmallFile file = file_of(root, "/sys/fs/cgroup", group, "/cpu.max");  // "200000 100000" or "max 100000"
   const double quota = leading_number(file.text, -1);
   const char* space = std::strchr(file.text, ' ');
   const double period = space ? leading_number(space + 1, kPeriod) : kPeriod;
   return quota > 0 && period > 0 ? quota / period : INFINITY;
 }
 
-double limit_of_v1(const char* group) {
-  Path quota_path, period_path;
-  std::snprintf(quota_path.chars, sizeof quota_path.chars, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group);
-  std::snprintf(period_path.chars, sizeof period_path.chars, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", group);
-  const double quota = leading_number(SmallFile(quota_path.chars).text, -1);
-  const double period = leading_number(SmallFile(period_path.chars).text, kPeriod);
+double limit_of_v1(const char* root, const char* group) {
+  constexpr const char* kFolder = "/sys/fs/cgroup/cpu";
+  const double quota = leading_number(file_of(root, kFolder, group, "/cpu.cfs_quota_us").text, -1);
+  const double period = leading_number(file_of(root, kFolder, group, "/cpu.cfs_period_us").text, kPeriod);
   return quota > 0 && period > 0 ? quota / period : INFINITY;
 }
 
 // The limits of a group bind those below it, so the least one on the way up counts. Cuts `group` short.
-double least_limit(double (*limit_of)(const char* group), char* group) {
+double least_limit(double (*limit_of)(const char* root, const char* group), const char* root, char* group) {
   double least = INFINITY;
   while (true) {
-    least = std::min(least, limit_of(group));
+    least = std::min(least, limit_of(root, group));
     char* last = std::strrchr(group, '/');
     if (!last) return least;
     *last = 0;
   }
 }
 
-double limit_of_line(char* line) {  // "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1)
+// "cpuacct,cpu" does, "cpuset" does not.
+bool names_cpu(const char* controllers) {
+  while (true) {
+    const size_t length = std::strcspn(controllers, ",");
+    if (length == 3 && std::strncmp(controllers, "cpu", length) == 0) return true;
+    if (controllers[length] == 0) return false;
+    controllers += length + 1;
+  }
+}
+
+double limit_of_line(const char* root, char* line) {  // "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1)
   char* controllers = std::strchr(line, ':');
   char* group = controllers ? std::strchr(controllers + 1, ':') : nullptr;
   if (!group) return INFINITY;
   *group++ = 0;
   ++controllers;
-  if (*controllers == 0) return least_limit(limit_of_v2, group);
-  const bool limits_cpu = std::strncmp(controllers, "cpu", 3) == 0 && (controllers[3] == 0 || controllers[3] == ',');
-  return limits_cpu ? least_limit(limit_of_v1, group) : INFINITY;
+  if (*controllers == 0) return least_limit(limit_of_v2, root, group);
+  return names_cpu(controllers) ? least_limit(limit_of_v1, root, group) : INFINITY;
 }
 
-double cgroup_limit() {
-  SmallFile groups("/proc/self/cgroup");
+}  // namespace
+
+double cgroup_limit(const char* root) {
+  SmallFile groups = file_of(root, "/proc/self/cgroup", "", "");
   double least = INFINITY;
   for (char* line = groups.text; *line;) {
     char* next = line + std::strcspn(line, "\n");
     if (*next) *next++ = 0;
-    least = std::min(least, limit_of_line(line));
+    least = std::min(least, limit_of_line(root, line));
     line = next;
   }
   return least;
 }
 
-}  // namespace
-
 int available_cores() {
-  static const double limit = cgroup_limit();
+  static const double limit = cgroup_limit("");
   return static_cast<int>(std::max(1.0, std::min<double>(cores_of_affinity(), std::ceil(limit))));
 }
 
