@@ -6,6 +6,7 @@
 #include "cli/fma_probe.h"
 #include "cli/stopwatch.h"
 #include "core/kernel.h"
+#include "traffic/traffic.h"
 
 namespace tilewise::cli {
 namespace {
@@ -19,7 +20,8 @@ struct Subject {
 
 Subject subject_of(const Call& call) {
   const Plan& plan = call.plan();
-  return {call, flops(call.prepared().problem()), plan.kernel->isa, plan.settings.workers};
+  const Traffic traffic = traffic_of(plan, call.prepared().problem());
+  return {call, static_cast<double>(traffic.flops), plan.kernel->isa, plan.settings.workers};
 }
 
 void time_once(const Subject& subject, Timing& timing) {

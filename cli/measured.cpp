@@ -56,6 +56,7 @@ void add_measured(Table& table, const Workload& workload, const Contender& conte
   const Shape& s = workload.shape;
   const Problem& problem = contender.call.prepared().problem();
   const Plan& plan = contender.call.plan();
+  const Traffic traffic = traffic_of(plan, problem);
   const double ms = median(timing.ms);
   table.add({std::string(plan.kernel->name),
              std::string(name_of(problem.pass)),
@@ -74,9 +75,9 @@ void add_measured(Table& table, const Workload& workload, const Contender& conte
              quantile(timing.ms, 0),
              quantile(timing.ms, 0.1),
              quantile(timing.ms, 0.9),
-             flops(problem) / ms * 1e-6,
+             static_cast<double>(traffic.flops) / ms * 1e-6,
              100 * median(timing.of_peak),
-             bytes_moved(contender.call),
+             traffic.bytes_read + traffic.bytes_written,
              cell_of(contender.bytes_counted),
              static_cast<int64_t>(plan.sizing.workspace_bytes),
              cell_of(contender.peak_bytes),

@@ -1,7 +1,6 @@
 #include "cli/shape.h"
 
 #include "cli/failure.h"
-#include "core/mask.h"
 
 namespace tilewise::cli {
 namespace {
@@ -145,25 +144,6 @@ Problem planned_problem(const Described& described) {
   Problem problem;
   check(make_problem(described.attention, described.grad_or_null(), false, problem));
   return problem;
-}
-
-double live_pairs(const Problem& problem) {
-  double pairs = 0;
-  for (int64_t b = 0; b < problem.batch; ++b) {
-    const Sequence sequence = sequence_of(problem, b);
-    for (int64_t i = 0; i < sequence.rows; ++i) {
-      const KeyRange keys = live_keys(problem, sequence, 0, i);
-      pairs += static_cast<double>(keys.hi - keys.lo);
-    }
-  }
-  return pairs * static_cast<double>(problem.heads);
-}
-
-double flops(const Problem& problem) {
-  const auto qk = static_cast<double>(problem.head_dim), pv = static_cast<double>(problem.value_dim);
-  // Forward: S = Q K^T, O = P V. Backward: S again, dP = dO V^T, dV = P^T dO, dQ = dS K, dK = dS^T Q.
-  const double per_pair = problem.pass == Pass::forward ? 2 * qk + 2 * pv : 6 * qk + 4 * pv;
-  return per_pair * live_pairs(problem);
 }
 
 }  // namespace tilewise::cli

@@ -65,7 +65,5 @@ void apply(const ScoreOptions& scores, tw_attention& attention);
 void check(const Status& status);
 
 Problem planned_problem(const Described& described);  // its data pointers are not looked at
-double live_pairs(const Problem& problem);            // (row, key) pairs of all heads that structured masks leave
-double flops(const Problem& problem);                 // of the matrix products over the live pairs
 
 }  // namespace tilewise::cli
