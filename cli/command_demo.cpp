@@ -43,9 +43,7 @@ constexpr int64_t kFirstTokens = 512, kBackwardTokens = 1024, kSampledRows = 32;
 class Demo {
  public:
   explicit Demo(const DemoOptions& options)
-      : options_(options), data_(demo_data_path(options.data)), progress_(steps()) {
-    results_.real_tokens = data_.tokens();
-  }
+      : options_(options), data_(demo_data_path(options.data)), progress_(steps()) {}
 
   ExitCode run() {
     introduce();

@@ -66,13 +66,12 @@ Table table_of(const std::vector<Verdict>& verdicts) {
                {"tile_query_rows", "rows", shown, as_count},
                {"tile_keys", "keys", shown, as_count},
                {"chunk_keys", "chunk", record, as_count},
-               {"splits", "splits", record},
                {"workspace_bytes", "workspace", shown, as_size},
                {"reason", "why", shown}});
   for (const Verdict& v : verdicts) {
     const auto given = [&](int64_t number) { return v.serves && number > 0 ? Cell(number) : Cell(); };
     table.add({std::string(v.kernel->name), v.decision, given(v.plan.settings.workers), given(v.plan.sizing.query_rows),
-               given(v.plan.sizing.keys), given(v.plan.sizing.chunk_keys), given(v.plan.sizing.splits),
+               given(v.plan.sizing.keys), given(v.plan.sizing.chunk_keys),
                v.serves ? Cell(static_cast<int64_t>(v.plan.sizing.workspace_bytes)) : Cell(), v.reason});
   }
   return table;

@@ -41,7 +41,7 @@ std::string demo_data_path(const std::string& given) {
   return (fs::exists(installed, ignored) ? installed : fs::path(TILEWISE_SOURCE_DATA) / kFile).string();
 }
 
-DemoData::DemoData(const std::string& path) : path_(path) {
+DemoData::DemoData(const std::string& path) {
   const SafetensorsFile file(path);
   const Array q = file.read("q"), k = file.read("k"), v = file.read("v");
   const auto reject = [&] {

@@ -18,14 +18,12 @@ class DemoData {
   int64_t heads() const { return heads_; }
   int64_t kv_heads() const { return kv_heads_; }
   int64_t head_dim() const { return head_dim_; }
-  const std::string& path() const { return path_; }
 
   // The first `tokens` rows in fp32, which holds their values exactly; beyond the last row it starts again with the
   // first. A backward workload gets a random gradient of out.
   Workload workload(int64_t tokens, Pass pass, int64_t threads) const;
 
  private:
-  std::string path_;
   int64_t tokens_, heads_, kv_heads_, head_dim_;
   Buffer q_, k_, v_;  // (token, head, dim) fp32
 };

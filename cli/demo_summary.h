@@ -26,7 +26,6 @@ struct DemoLine {
 using DemoLines = std::array<std::optional<DemoLine>, kDemoAlgorithms>;
 
 struct DemoResults {
-  int64_t real_tokens = 0;               // beyond them rows are repeated
   std::map<int64_t, DemoLines> forward;  // by tokens
   std::map<int64_t, DemoLines> backward;
 };

@@ -8,13 +8,10 @@
 namespace tilewise::cli {
 
 Contender first_run(const Workload& workload, Pass pass, const PlanOptions& options) {
-  Contender contender{Call(workload, pass, options), {}, {}, {}};
-  reset_counted_traffic();
+  Contender contender{Call(workload, pass, options), {}, {}};
   const PeakMemory peak;
   contender.call.run();
   contender.peak_bytes = peak.growth();
-  const Traffic counted = counted_traffic();
-  if (counts_traffic()) contender.bytes_counted = counted.bytes_read + counted.bytes_written;
   return contender;
 }
 
@@ -45,7 +42,6 @@ Table measured_table() {
                 {"gflops", "GFLOP/s", shown, as_decimal},
                 {"percent_of_peak", "% peak", shown, as_decimal},
                 {"bytes_model", "moved", shown, as_size},
-                {"bytes_counted", "counted", caption, as_size},
                 {"workspace_bytes", "workspace", shown, as_size},
                 {"peak_bytes", "peak memory", shown, as_size},
                 {"max_error", "max error", caption, as_error},
@@ -78,7 +74,6 @@ void add_measured(Table& table, const Workload& workload, const Contender& conte
              static_cast<double>(traffic.flops) / ms * 1e-6,
              100 * median(timing.of_peak),
              traffic.bytes_read + traffic.bytes_written,
-             cell_of(contender.bytes_counted),
              static_cast<int64_t>(plan.sizing.workspace_bytes),
              cell_of(contender.peak_bytes),
              cell_of(contender.max_error),

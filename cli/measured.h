@@ -13,8 +13,7 @@ namespace tilewise::cli {
 // A call that has run once.
 struct Contender {
   Call call;
-  std::optional<int64_t> peak_bytes;     // growth of resident memory in that run
-  std::optional<int64_t> bytes_counted;  // in the counting build
+  std::optional<int64_t> peak_bytes;  // growth of resident memory in that run
   std::optional<double> max_error;
 };
 

@@ -12,7 +12,6 @@ Prepared::Prepared(const Problem& problem, const PlanOptions& options) : problem
 void Prepared::run() const {
   Launch launch;
   launch.workspace = workspace_.data();
-  launch.workspace_bytes = static_cast<uint64_t>(workspace_.size());
   launch.parallel = own_threads();
   check(run_plan(plan_, problem_, launch));
 }
