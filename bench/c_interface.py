@@ -1,9 +1,9 @@
-"""The part of tilewise.h that the comparisons need, by ctypes: a call on tensors of pointer, shape and stride."""
+"""What the comparisons need of tilewise.h, by ctypes: attention on tensors that give pointer, shape and stride."""
 import ctypes
 
 F32, F16, BF16 = 1, 2, 3
 CPU = 1
-CAUSAL, TOP_LEFT = 1 << 0, 1 << 1
+CAUSAL = 1 << 0
 
 
 class Tensor(ctypes.Structure):
@@ -52,7 +52,6 @@ class Library:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
         self.lib.tw_last_error.restype = ctypes.c_char_p
-        self.lib.tw_plan_kernel.restype = ctypes.c_char_p
 
     def check(self, status):
         if status != 0:
@@ -63,9 +62,6 @@ class Library:
         self.check(self.lib.tw_attention_plan(ctypes.byref(problem), ctypes.byref(grad) if grad else None,
                                               ctypes.byref(plan)))
         return plan
-
-    def kernel(self, plan):
-        return self.lib.tw_plan_kernel(ctypes.byref(plan)).decode()
 
     def run(self, plan, problem, grad, execution):
         self.check(self.lib.tw_attention_run(ctypes.byref(plan), ctypes.byref(problem),

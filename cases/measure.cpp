@@ -50,7 +50,7 @@ Status run_reference(const Problem& problem, Type stored) {
   const auto workspace = make_workspace(bytes);
   if (!workspace) return failure(TW_OUT_OF_MEMORY, "no memory for the reference's workspace");
   Launch launch;
-  launch.workspace = workspace.get(), launch.workspace_bytes = bytes, launch.parallel = own_threads();
+  launch.workspace = workspace.get(), launch.parallel = own_threads();
   const cpu::reference::Reference<Real> reference(problem, stored, settings, launch);
   problem.pass == Pass::forward ? reference.forward() : reference.backward();
   return {};
@@ -143,7 +143,7 @@ Status run_case(const CaseData& data, Pass pass, const RunOptions& options, cons
     return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
                    static_cast<unsigned long long>(plan.sizing.workspace_bytes));
   Launch launch;
-  launch.workspace = workspace.get(), launch.workspace_bytes = plan.sizing.workspace_bytes;
+  launch.workspace = workspace.get();
   launch.parallel = options.pool ? *options.pool : own_threads();
   return run_plan(plan, problem, launch);
 }

@@ -96,11 +96,10 @@ inline void run(const Problem& problem, const char* kernel) {
   std::vector<char> memory(plan.sizing.workspace_bytes + 512, '\xff');
   Launch launch;
   launch.workspace = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
-  launch.workspace_bytes = plan.sizing.workspace_bytes;
   launch.parallel = own_threads();
   const Status status = run_plan(plan, problem, launch);
   EXPECT_TRUE(status.ok()) << status.message.chars;
-  const char* end = launch.workspace + launch.workspace_bytes;
+  const char* end = launch.workspace + plan.sizing.workspace_bytes;
   EXPECT_TRUE(std::all_of(end, end + 256, [](char c) { return c == '\xff'; })) << "wrote past its workspace";
 }
 

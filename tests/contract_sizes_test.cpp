@@ -97,7 +97,7 @@ Status run_call(const tw_attention& attention, const tw_attention_grad* gradient
   std::vector<char> memory(plan.sizing.workspace_bytes + 256);
   Launch launch;
   launch.workspace = memory.data() + (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256);
-  launch.workspace_bytes = plan.sizing.workspace_bytes, launch.parallel = own_threads();
+  launch.parallel = own_threads();
   return run_plan(plan, problem, launch);
 }
 

@@ -62,19 +62,17 @@ class GuardedBytes {
   explicit GuardedBytes(int64_t bytes) : page_(sysconf(_SC_PAGESIZE)), inner_((bytes + page_ - 1) / page_ * page_) {
     base_ = static_cast<char*>(mmap(nullptr, inner_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(base_ + page_, inner_, PROT_READ | PROT_WRITE);
-    end_ = base_ + page_ + inner_;
-    begin_ = end_ - bytes;
+    begin_ = base_ + page_ + inner_ - bytes;
   }
   ~GuardedBytes() { munmap(base_, inner_ + 2 * page_); }
   GuardedBytes(const GuardedBytes&) = delete;
   GuardedBytes& operator=(const GuardedBytes&) = delete;
 
   char* data() const { return begin_; }
-  char* first_of_page() const { return base_ + page_; }
 
  private:
   int64_t page_, inner_;
-  char *base_, *begin_, *end_;
+  char *base_, *begin_;
 };
 
 }  // namespace tilewise::cpu

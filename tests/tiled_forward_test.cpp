@@ -39,7 +39,6 @@ class TiledForward : public testing::TestWithParam<const char*> {
     std::memset(workspace.get(), 0xff, bytes);
     Launch launch;
     launch.workspace = workspace.get();
-    launch.workspace_bytes = plan.sizing.workspace_bytes;
     launch.parallel = own_threads();
     status = run_plan(plan, problem, launch);
     ASSERT_TRUE(status.ok()) << status.message.chars;

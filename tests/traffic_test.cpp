@@ -90,7 +90,6 @@ Traffic moved(const Problem& problem, const char* kernel, int64_t fast_memory) {
   const std::unique_ptr<char, Free> workspace(static_cast<char*>(std::aligned_alloc(256, bytes)));
   Launch launch;
   launch.workspace = workspace.get();
-  launch.workspace_bytes = plan.sizing.workspace_bytes;
   launch.parallel = own_threads();
   reset_counted_traffic();
   status = run_plan(plan, problem, launch);

@@ -51,7 +51,7 @@ Status Call::run(const char* kernel, bool backward) {
   const std::unique_ptr<void, decltype(&std::free)> owner(workspace, std::free);
   std::memset(workspace, 0xff, bytes);
   Launch launch;
-  launch.workspace = static_cast<char*>(workspace), launch.workspace_bytes = bytes;
+  launch.workspace = static_cast<char*>(workspace);
   launch.parallel = own_threads();
   return run_plan(plan, problem, launch);
 }
