@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cases/random.h"
 #include "cli/failure.h"
 #include "cpu/common/element_values.h"
 
@@ -16,16 +17,13 @@ Tensor row_of_elements(const Buffer& buffer, Type type) {
   return row;
 }
 
-void fill(const Buffer& buffer, Type type, uint64_t& state) {
+void fill(const Buffer& buffer, Type type, cases::Random& random) {
   constexpr int64_t kPiece = 4096;
   const Tensor row = row_of_elements(buffer, type);
   float values[kPiece];
   for (int64_t begin = 0; begin < row.shape[3]; begin += kPiece) {
     const int64_t count = std::min(kPiece, row.shape[3] - begin);
-    for (int64_t i = 0; i < count; ++i) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;  // xorshift64 (Marsaglia 2003)
-      values[i] = static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31f;
-    }
+    for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(2 * random.uniform() - 1);
     cpu::write_values(row, begin, count, values);
   }
 }
@@ -68,8 +66,8 @@ Workload::Workload(const Shape& s, const ScoreOptions& score_options) : shape(s)
 }
 
 void Workload::fill_randomly(uint64_t seed) {
-  uint64_t state = seed * 0x9E3779B97F4A7C15u | 1;
-  for (const Buffer* buffer : {&q, &k, &v, &dout}) fill(*buffer, shape.dtype, state);
+  cases::Random random(seed);
+  for (const Buffer* buffer : {&q, &k, &v, &dout}) fill(*buffer, shape.dtype, random);
 }
 
 Call::Call(const Workload& workload, Pass pass, const PlanOptions& options, Type output_type) {

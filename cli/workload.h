@@ -16,7 +16,7 @@ struct Workload {
   Buffer q, k, v, dout;  // row-major in shape.layout
 
   Workload(const Shape& shape, const ScoreOptions& scores);  // memory, zeroed
-  void fill_randomly(uint64_t seed);                         // uniform in [-1, 1)
+  void fill_randomly(uint64_t seed);                         // uniform in [-1, 1]
 };
 
 class Call {
