@@ -112,28 +112,22 @@ class Run {
 
   void report(const NamedArrays& results, std::optional<int64_t> peak_bytes) const {
     using enum Column::Place;
-    Table table({{"kernel", "kernel", shown},
-                 {"pass", "pass", record},
-                 {"dtype", "dtype", caption},
-                 {"layout", "layout", caption},
-                 {"batch", "batch", caption, as_count},
-                 {"heads", "heads", caption, as_count},
-                 {"kv_heads", "kv_heads", caption, as_count},
-                 {"seqlen_q", "seqlen_q", caption, as_count},
-                 {"seqlen_k", "seqlen_k", caption, as_count},
-                 {"head_dim", "head_dim", caption, as_count},
-                 {"head_dim_v", "head_dim_v", caption, as_count},
-                 {"causal", "causal", caption},
-                 {"threads", "threads", caption},
-                 {"ms", "ms", shown, as_time},
-                 {"workspace_bytes", "workspace", shown, as_size},
-                 {"peak_bytes", "peak memory", shown, as_size}});
+    Table table(joined<Column>({{"kernel", "kernel", shown},
+                                {"pass", "pass", record},
+                                {"dtype", "dtype", caption},
+                                {"layout", "layout", caption}},
+                               size_columns(),
+                               {{"threads", "threads", caption},
+                                {"ms", "ms", shown, as_time},
+                                {"workspace_bytes", "workspace", shown, as_size},
+                                {"peak_bytes", "peak memory", shown, as_size}}));
     for (const Step& step : steps_) {
       const Problem& p = step.problem;
-      table.add({std::string(step.plan.kernel->name), std::string(name_of(p.pass)), std::string(name_of(p.type)),
-                 o_.layout, p.batch, p.heads, p.heads_kv, p.q.shape[1], p.k.shape[1], p.head_dim, p.value_dim, p.causal,
-                 int64_t{step.plan.settings.workers}, step.ms, static_cast<int64_t>(step.plan.sizing.workspace_bytes),
-                 cell_of(peak_bytes)});
+      table.add(joined<Cell>(
+          {std::string(step.plan.kernel->name), std::string(name_of(p.pass)), std::string(name_of(p.type)), o_.layout},
+          size_cells(shape_of(p), p.causal),
+          {int64_t{step.plan.settings.workers}, step.ms, static_cast<int64_t>(step.plan.sizing.workspace_bytes),
+           cell_of(peak_bytes)}));
     }
     fmt::print("{}", table.render(o_.json ? Format::json : Format::text));
     if (o_.json) return;

@@ -42,24 +42,15 @@ constexpr std::array<Named, 3> kAlgorithms = {{{Algorithm::standard, "standard",
 
 Table traffic_table() {
   using enum Column::Place;
-  return Table({{"algorithm", "algorithm", shown},
-                {"pass", "pass", caption},
-                {"dtype", "dtype", caption},
-                {"batch", "batch", caption, as_count},
-                {"heads", "heads", caption, as_count},
-                {"kv_heads", "kv_heads", caption, as_count},
-                {"seqlen_q", "seqlen_q", caption, as_count},
-                {"seqlen_k", "seqlen_k", caption, as_count},
-                {"head_dim", "head_dim", caption, as_count},
-                {"head_dim_v", "head_dim_v", caption, as_count},
-                {"causal", "causal", caption},
-                {"fast_memory", "M", caption, as_count},
-                {"flops", "GFLOP", shown, as_giga},
-                {"bytes_read", "read", shown, as_size},
-                {"bytes_written", "written", shown, as_size},
-                {"bytes_model", "moved", shown, as_size},
-                {"flops_per_byte", "FLOP/byte", shown, as_decimal},
-                {"growth", "grows as", shown}});
+  return Table(joined<Column>(
+      {{"algorithm", "algorithm", shown}, {"pass", "pass", caption}, {"dtype", "dtype", caption}}, size_columns(),
+      {{"fast_memory", "M", caption, as_count},
+       {"flops", "GFLOP", shown, as_giga},
+       {"bytes_read", "read", shown, as_size},
+       {"bytes_written", "written", shown, as_size},
+       {"bytes_model", "moved", shown, as_size},
+       {"flops_per_byte", "FLOP/byte", shown, as_decimal},
+       {"growth", "grows as", shown}}));
 }
 
 ExitCode print_traffic(const TrafficOptions& o) {
@@ -71,11 +62,12 @@ ExitCode print_traffic(const TrafficOptions& o) {
       for (const Named& named : kAlgorithms) {
         const Traffic traffic = traffic_of(named.algorithm, problem, fast_memory);
         const int64_t bytes = traffic.bytes_read + traffic.bytes_written;
-        table.add({std::string(named.name), std::string(name_of(s.pass)), std::string(name_of(s.dtype)), s.batch,
-                   s.heads, s.kv_heads, s.seqlen_q, s.seqlen_k, s.head_dim, s.head_dim_v, o.scores.causal, fast_memory,
-                   traffic.flops, traffic.bytes_read, traffic.bytes_written, bytes,
-                   bytes > 0 ? Cell(static_cast<double>(traffic.flops) / static_cast<double>(bytes)) : Cell(),
-                   std::string(named.growth)});
+        table.add(
+            joined<Cell>({std::string(named.name), std::string(name_of(s.pass)), std::string(name_of(s.dtype))},
+                         size_cells(s, o.scores.causal),
+                         {fast_memory, traffic.flops, traffic.bytes_read, traffic.bytes_written, bytes,
+                          bytes > 0 ? Cell(static_cast<double>(traffic.flops) / static_cast<double>(bytes)) : Cell(),
+                          std::string(named.growth)}));
       }
     }
   }

@@ -22,30 +22,23 @@ int64_t bytes_moved(const Call& call) {
 
 Table measured_table() {
   using enum Column::Place;
-  return Table({{"kernel", "kernel", shown},
-                {"pass", "pass", record},
-                {"dtype", "dtype", caption},
-                {"layout", "layout", caption},
-                {"batch", "batch", caption, as_count},
-                {"heads", "heads", caption, as_count},
-                {"kv_heads", "kv_heads", caption, as_count},
-                {"seqlen_q", "seqlen_q", caption, as_count},
-                {"seqlen_k", "seqlen_k", caption, as_count},
-                {"head_dim", "head_dim", caption, as_count},
-                {"head_dim_v", "head_dim_v", caption, as_count},
-                {"causal", "causal", caption},
-                {"threads", "threads", caption, as_count},
-                {"ms_median", "ms", shown, as_time},
-                {"ms_min", "min", record, as_time},
-                {"ms_p10", "p10", shown, as_time},
-                {"ms_p90", "p90", shown, as_time},
-                {"gflops", "GFLOP/s", shown, as_decimal},
-                {"percent_of_peak", "% peak", shown, as_decimal},
-                {"bytes_model", "moved", shown, as_size},
-                {"workspace_bytes", "workspace", shown, as_size},
-                {"peak_bytes", "peak memory", shown, as_size},
-                {"max_error", "max error", caption, as_error},
-                {"runs", "runs", record}});
+  return Table(joined<Column>({{"kernel", "kernel", shown},
+                               {"pass", "pass", record},
+                               {"dtype", "dtype", caption},
+                               {"layout", "layout", caption}},
+                              size_columns(),
+                              {{"threads", "threads", caption, as_count},
+                               {"ms_median", "ms", shown, as_time},
+                               {"ms_min", "min", record, as_time},
+                               {"ms_p10", "p10", shown, as_time},
+                               {"ms_p90", "p90", shown, as_time},
+                               {"gflops", "GFLOP/s", shown, as_decimal},
+                               {"percent_of_peak", "% peak", shown, as_decimal},
+                               {"bytes_model", "moved", shown, as_size},
+                               {"workspace_bytes", "workspace", shown, as_size},
+                               {"peak_bytes", "peak memory", shown, as_size},
+                               {"max_error", "max error", caption, as_error},
+                               {"runs", "runs", record}}));
 }
 
 void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing) {
@@ -54,30 +47,14 @@ void add_measured(Table& table, const Workload& workload, const Contender& conte
   const Plan& plan = contender.call.plan();
   const Traffic traffic = traffic_of(plan, problem);
   const double ms = median(timing.ms);
-  table.add({std::string(plan.kernel->name),
-             std::string(name_of(problem.pass)),
-             std::string(name_of(s.dtype)),
-             std::string(name_of(s.layout)),
-             s.batch,
-             s.heads,
-             s.kv_heads,
-             s.seqlen_q,
-             s.seqlen_k,
-             s.head_dim,
-             s.head_dim_v,
-             workload.scores.causal,
-             int64_t{plan.settings.workers},
-             ms,
-             quantile(timing.ms, 0),
-             quantile(timing.ms, 0.1),
-             quantile(timing.ms, 0.9),
-             static_cast<double>(traffic.flops) / ms * 1e-6,
-             100 * median(timing.of_peak),
-             traffic.bytes_read + traffic.bytes_written,
-             static_cast<int64_t>(plan.sizing.workspace_bytes),
-             cell_of(contender.peak_bytes),
-             cell_of(contender.max_error),
-             static_cast<int64_t>(timing.ms.size())});
+  table.add(joined<Cell>(
+      {std::string(plan.kernel->name), std::string(name_of(problem.pass)), std::string(name_of(s.dtype)),
+       std::string(name_of(s.layout))},
+      size_cells(s, workload.scores.causal),
+      {int64_t{plan.settings.workers}, ms, quantile(timing.ms, 0), quantile(timing.ms, 0.1), quantile(timing.ms, 0.9),
+       static_cast<double>(traffic.flops) / ms * 1e-6, 100 * median(timing.of_peak),
+       traffic.bytes_read + traffic.bytes_written, static_cast<int64_t>(plan.sizing.workspace_bytes),
+       cell_of(contender.peak_bytes), cell_of(contender.max_error), static_cast<int64_t>(timing.ms.size())}));
 }
 
 }  // namespace tilewise::cli

@@ -37,6 +37,26 @@ Layout layout_named(const std::string& name) { return name == "bhsd" ? Layout::b
 
 const char* name_of(Layout layout) { return layout == Layout::bhsd ? "bhsd" : "bshd"; }
 
+std::vector<Column> size_columns() {
+  using enum Column::Place;
+  return {{"batch", "batch", caption, as_count},           {"heads", "heads", caption, as_count},
+          {"kv_heads", "kv_heads", caption, as_count},     {"seqlen_q", "seqlen_q", caption, as_count},
+          {"seqlen_k", "seqlen_k", caption, as_count},     {"head_dim", "head_dim", caption, as_count},
+          {"head_dim_v", "head_dim_v", caption, as_count}, {"causal", "causal", caption}};
+}
+
+Shape shape_of(const Problem& p) {
+  Shape shape;
+  shape.batch = p.batch, shape.heads = p.heads, shape.kv_heads = p.heads_kv;
+  shape.seqlen_q = p.q.shape[1], shape.seqlen_k = p.k.shape[1];
+  shape.head_dim = p.head_dim, shape.head_dim_v = p.value_dim;
+  return shape;
+}
+
+std::vector<Cell> size_cells(const Shape& s, bool causal) {
+  return {s.batch, s.heads, s.kv_heads, s.seqlen_q, s.seqlen_k, s.head_dim, s.head_dim_v, causal};
+}
+
 Shape ShapeOptions::shape() const {
   Shape shape;
   shape.pass = pass_named(pass);

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/arguments.h"
+#include "cli/table.h"
 #include "core/problem.h"
 
 namespace tilewise::cli {
@@ -45,6 +47,11 @@ Type type_named(const std::string& name);
 Layout layout_named(const std::string& name);
 const char* name_of(Layout layout);
 inline constexpr int64_t kMostThreads = 1024;
+
+// The sizes of a problem and whether it is causal, as every table shows them.
+std::vector<Column> size_columns();
+Shape shape_of(const Problem& problem);  // its sizes
+std::vector<Cell> size_cells(const Shape& shape, bool causal);
 
 // (B,S,H,D) as a view of memory in `layout`; throws Failure(usage), naming `name`, if 64 bits do not hold its size.
 tw_tensor view_of(const char* name, void* data, Type type, Layout layout, int64_t b, int64_t s, int64_t h, int64_t d);

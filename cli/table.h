@@ -39,6 +39,14 @@ Cell cell_of(const std::optional<T>& value) {
   return value ? Cell(*value) : Cell();
 }
 
+// Columns or cells one after another.
+template <typename T>
+std::vector<T> joined(std::vector<T> first, const std::vector<T>& middle, const std::vector<T>& last) {
+  first.insert(first.end(), middle.begin(), middle.end());
+  first.insert(first.end(), last.begin(), last.end());
+  return first;
+}
+
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
