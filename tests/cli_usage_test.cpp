@@ -42,7 +42,8 @@ TEST_F(CliUsage, TheDocumentNamesEveryOption) {
     const std::string help = tilewise({command, "--help"}).out;
     EXPECT_TRUE(holds(document, "## tilewise " + command)) << command;
     for (std::sregex_iterator at(help.begin(), help.end(), option), end; at != end; ++at) {
-      EXPECT_TRUE(holds(document, "`" + (*at)[1].str())) << command << " " << (*at)[1];
+      const std::string name = (*at)[1];
+      EXPECT_TRUE(holds(document, "`" + name)) << command << " " << name;
     }
   }
 }
