@@ -63,8 +63,8 @@ Table table_of(const std::vector<Verdict>& verdicts) {
   Table table({{"kernel", "kernel", shown},
                {"decision", "", shown},
                {"workers", "workers", shown},
-               {"tile_query_rows", "rows", shown, as_count},
-               {"tile_keys", "keys", shown, as_count},
+               {"query_rows", "rows", shown, as_count},
+               {"keys", "keys", shown, as_count},
                {"chunk_keys", "chunk", record, as_count},
                {"workspace_bytes", "workspace", shown, as_size},
                {"reason", "why", shown}});

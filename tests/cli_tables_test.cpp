@@ -92,8 +92,7 @@ TEST_F(CliTables, TextIsAlignedAndFits) {
 }
 
 TEST_F(CliTables, ExplainTellsWhoServesAndWhoDoesNot) {
-  const Keys keys = {"kernel",    "decision",   "workers",         "tile_query_rows",
-                     "tile_keys", "chunk_keys", "workspace_bytes", "reason"};
+  const Keys keys = {"kernel", "decision", "workers", "query_rows", "keys", "chunk_keys", "workspace_bytes", "reason"};
   int chosen = 0;
   for (const Json& row : rows({"explain", "--causal", "--json"}, keys)) {
     const bool tiled = holds(row["kernel"].get<std::string>(), "tiled");
