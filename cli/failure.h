@@ -1,4 +1,4 @@
-// How the command fails: an exit code that docs/cli.md lists and one line for stderr.
+// How the command fails: an exit code that docs/cli.md lists and a message for stderr.
 #pragma once
 
 #include <fmt/format.h>
