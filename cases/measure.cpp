@@ -1,5 +1,6 @@
 #include "cases/measure.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,18 +14,35 @@ namespace tilewise::cases {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kGuard = 0;  // the sanitizer sees what lies behind the workspace itself
+#else
+constexpr uint64_t kGuard = 256;
+#endif
 
-struct Free {
-  void operator()(char* p) const { std::free(p); }
+// Exactly so many bytes, full of NaN, and a guard behind them that shows who wrote too far.
+class Workspace {
+ public:
+  explicit Workspace(uint64_t bytes) : bytes_(bytes) {
+    void* place = nullptr;
+    if (posix_memalign(&place, kAlignment, std::max(bytes + kGuard, kAlignment))) return;
+    data_.reset(static_cast<char*>(place));
+    std::memset(place, 0xff, bytes + kGuard);
+  }
+
+  char* data() const { return data_.get(); }  // null: no memory
+  bool guard_is_whole() const {
+    const char* guard = data() + bytes_;
+    return std::all_of(guard, guard + kGuard, [](char c) { return c == '\xff'; });
+  }
+
+ private:
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  uint64_t bytes_;
+  std::unique_ptr<char, Free> data_;
 };
-
-// Exactly so many bytes, so that a sanitizer sees one too many; full of NaN.
-std::unique_ptr<char, Free> make_workspace(uint64_t bytes) {
-  void* place = nullptr;
-  if (posix_memalign(&place, kAlignment, std::max(bytes, kAlignment))) return nullptr;
-  std::memset(place, 0xff, bytes);
-  return std::unique_ptr<char, Free>(static_cast<char*>(place));
-}
 
 Status problem_of(const CaseData& data, Pass pass, const Outputs& outputs, Problem& problem) {
   const tw_attention attention = data.attention(outputs, pass);
@@ -46,11 +64,10 @@ template <class Real>
 Status run_reference(const Problem& problem, Type stored) {
   Settings settings;
   settings.workers = available_cores();
-  const uint64_t bytes = cpu::reference::workspace_bytes<Real>(problem, settings);
-  const auto workspace = make_workspace(bytes);
-  if (!workspace) return failure(TW_OUT_OF_MEMORY, "no memory for the reference's workspace");
+  const Workspace workspace(cpu::reference::workspace_bytes<Real>(problem, settings));
+  if (!workspace.data()) return failure(TW_OUT_OF_MEMORY, "no memory for the reference's workspace");
   Launch launch;
-  launch.workspace = workspace.get(), launch.parallel = own_threads();
+  launch.workspace = workspace.data(), launch.parallel = own_threads();
   const cpu::reference::Reference<Real> reference(problem, stored, settings, launch);
   problem.pass == Pass::forward ? reference.forward() : reference.backward();
   return {};
@@ -131,21 +148,26 @@ const Kernel* forward_of(const Kernel& backward) {
   return nullptr;
 }
 
-Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan) {
-  Problem problem;
-  if (Status status = problem_of(data, pass, outputs, problem); !status.ok()) return status;
+Status run_problem(Problem problem, const RunOptions& options, Plan& plan) {
   if (options.threads > 0) problem.threads = options.threads;
   PlanOptions plan_options;
   plan_options.force = options.kernel, plan_options.fast_memory = options.fast_memory;
   if (Status status = make_plan(problem, plan_options, plan); !status.ok()) return status;
-  const auto workspace = make_workspace(plan.sizing.workspace_bytes);
-  if (!workspace)
+  const Workspace workspace(plan.sizing.workspace_bytes);
+  if (!workspace.data())
     return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
                    static_cast<unsigned long long>(plan.sizing.workspace_bytes));
   Launch launch;
-  launch.workspace = workspace.get();
+  launch.workspace = workspace.data();
   launch.parallel = options.pool ? *options.pool : own_threads();
-  return run_plan(plan, problem, launch);
+  if (Status status = run_plan(plan, problem, launch); !status.ok()) return status;
+  return workspace.guard_is_whole() ? Status() : failure(TW_INTERNAL, "%s wrote past its workspace", plan.kernel->name);
+}
+
+Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan) {
+  Problem problem;
+  if (Status status = problem_of(data, pass, outputs, problem); !status.ok()) return status;
+  return run_problem(problem, options, plan);
 }
 
 }  // namespace tilewise::cases

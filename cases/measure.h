@@ -24,8 +24,11 @@ struct RunOptions {
   const Parallel* pool = nullptr;  // null: the library's own threads
 };
 
-// Runs one pass into `outputs`, with a workspace full of NaN of exactly the size asked for. A backward reads
-// outputs.out and outputs.lse. `plan` tells what ran.
+// Plans and runs a problem whose tensors have their memory, with a workspace full of NaN of exactly the size asked for.
+// `plan` tells what ran.
+Status run_problem(Problem problem, const RunOptions& options, Plan& plan);
+
+// The same for one pass of a case, into `outputs`. A backward reads outputs.out and outputs.lse.
 Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan);
 
 // Poisoned outputs for a backward, with out and lse as the forward left them; rows that no sequence owns are poison

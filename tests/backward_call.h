@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "core/plan.h"
+#include "cases/measure.h"
 #include "cpu/common/element_values.h"
 
 namespace tilewise::backward {
@@ -92,15 +92,9 @@ inline Plan plan_of(const Problem& problem, const char* kernel) {
 }
 
 inline void run(const Problem& problem, const char* kernel) {
-  const Plan plan = plan_of(problem, kernel);
-  std::vector<char> memory(plan.sizing.workspace_bytes + 512, '\xff');
-  Launch launch;
-  launch.workspace = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
-  launch.parallel = own_threads();
-  const Status status = run_plan(plan, problem, launch);
+  Plan plan;
+  const Status status = cases::run_problem(problem, {.kernel = kernel}, plan);
   EXPECT_TRUE(status.ok()) << status.message.chars;
-  const char* end = launch.workspace + plan.sizing.workspace_bytes;
-  EXPECT_TRUE(std::all_of(end, end + 256, [](char c) { return c == '\xff'; })) << "wrote past its workspace";
 }
 
 inline std::vector<float> values_of(const tw_tensor& t) {

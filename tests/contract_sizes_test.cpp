@@ -90,15 +90,8 @@ class Far {
 Status run_call(const tw_attention& attention, const tw_attention_grad* gradients, const Kernel& kernel) {
   Problem problem;
   if (Status status = make_problem(attention, gradients, true, problem); !status.ok()) return status;
-  PlanOptions options;
-  options.force = kernel.name;
   Plan plan;
-  if (Status status = make_plan(problem, options, plan); !status.ok()) return status;
-  std::vector<char> memory(plan.sizing.workspace_bytes + 256);
-  Launch launch;
-  launch.workspace = memory.data() + (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256);
-  launch.parallel = own_threads();
-  return run_plan(plan, problem, launch);
+  return run_problem(problem, {.kernel = kernel.name}, plan);
 }
 
 Case small() {

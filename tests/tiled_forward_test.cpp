@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <random>
 
 #include "cases/measure.h"
@@ -23,24 +21,11 @@ class TiledForward : public testing::TestWithParam<const char*> {
     if (!kernel_->runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
   }
 
-  // Runs a call whose tensors have their memory, with a workspace full of NaN.
   void run(const tw_attention& attention) const {
     Problem problem;
     Plan plan;
-    PlanOptions options;
-    options.force = GetParam();
     Status status = make_problem(attention, nullptr, true, problem);
-    if (status.ok()) status = make_plan(problem, options, plan);
-    ASSERT_TRUE(status.ok()) << status.message.chars;
-    constexpr size_t kAlignment = 256;
-    const size_t bytes = plan.sizing.workspace_bytes / kAlignment * kAlignment + kAlignment;
-    const std::unique_ptr<char, decltype(&std::free)> workspace(
-        static_cast<char*>(std::aligned_alloc(kAlignment, bytes)), std::free);
-    std::memset(workspace.get(), 0xff, bytes);
-    Launch launch;
-    launch.workspace = workspace.get();
-    launch.parallel = own_threads();
-    status = run_plan(plan, problem, launch);
+    if (status.ok()) status = run_problem(problem, {.kernel = GetParam()}, plan);
     ASSERT_TRUE(status.ok()) << status.message.chars;
   }
 

@@ -1,7 +1,6 @@
 #include "reports/call.h"
 
-#include <cstdlib>
-#include <cstring>
+#include "cases/measure.h"
 
 namespace tilewise::reports {
 
@@ -42,18 +41,7 @@ Status Call::run(const char* kernel, bool backward) {
   Problem problem;
   if (Status status = make_problem(a, grad, true, problem); !status.ok()) return status;
   Plan plan;
-  PlanOptions options;
-  options.force = kernel;
-  if (Status status = make_plan(problem, options, plan); !status.ok()) return status;
-  const uint64_t bytes = plan.sizing.workspace_bytes;
-  void* workspace = nullptr;
-  if (posix_memalign(&workspace, 256, bytes + 256)) return failure(TW_OUT_OF_MEMORY, "no memory");
-  const std::unique_ptr<void, decltype(&std::free)> owner(workspace, std::free);
-  std::memset(workspace, 0xff, bytes);
-  Launch launch;
-  launch.workspace = static_cast<char*>(workspace);
-  launch.parallel = own_threads();
-  return run_plan(plan, problem, launch);
+  return cases::run_problem(problem, {.kernel = kernel}, plan);
 }
 
 Stored int32s(const std::vector<int64_t>& values) {
