@@ -1,17 +1,19 @@
 // tilewise info: the machine, and what each kernel serves on it.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "cli/buffer.h"
 #include "cli/commands.h"
-#include "cli/features.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "core/device.h"
-#include "core/kernel.h"
-#include "core/threads.h"
+#include "tilewise/tilewise.h"
 
 namespace tilewise::cli {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr const char* kNotes = R"(
 Kernels are asked in this order; the first that accepts a problem serves it. Uses: `chosen` ones serve, a `fallback`
@@ -21,29 +23,31 @@ Examples:
   tilewise info
   tilewise info --json)";
 
-std::string isa_text(const Cpu& cpu) {
-  if (cpu.avx512) return "AVX-512";
-  return cpu.avx2 ? "AVX2" : "baseline";
+// What the library says of itself and the machine.
+Json library_info() {
+  std::string text(tw_info(nullptr, 0) + 1, '\0');
+  tw_info(text.data(), text.size());
+  return Json::parse(text.c_str());
 }
 
-const char* name_of(Rank rank) {
-  switch (rank) {
-    case Rank::chosen:
-      return "chosen";
-    case Rank::fallback:
-      return "fallback";
-    default:
-      return "rung";
-  }
+std::string isa_text(const Json& cpu) {
+  const Json& isa = cpu["isa"];
+  const auto has = [&](const char* name) { return std::find(isa.begin(), isa.end(), name) != isa.end(); };
+  return has("avx512") ? "AVX-512" : has("avx2") ? "AVX2" : "baseline";
 }
 
-Table kernel_table() {
+Cell text_cell(const Json& value) { return value.is_null() ? Cell() : Cell(value.get<std::string>()); }
+
+Cell list_cell(const Json& list) {
+  return list.empty() ? Cell() : Cell(fmt::format("{}", fmt::join(list.get<std::vector<std::string>>(), ", ")));
+}
+
+Table kernel_table(const Json& info) {
   using enum Column::Place;
-  const Cpu& cpu = this_cpu();
   Table table({{"kernel", "kernel", shown},
                {"pass", "pass", record},
                {"rank", "use", shown},
-               {"runs_here", "runs here", shown},
+               {"available", "runs here", shown},
                {"why_not", "why not", caption},
                {"refuses", "refuses", shown},
                {"device", "device", record},
@@ -52,36 +56,42 @@ Table kernel_table() {
                {"l1_bytes", "L1", record},
                {"l2_bytes", "L2", record},
                {"l3_bytes", "L3", record}});
-  for (const Kernel* kernel : kernels()) {
-    Text why_not;
-    const bool runs = kernel->runs_on(0, why_not);
-    const std::string refused = refused_features(*kernel);
-    table.add({std::string(kernel->name), std::string(tilewise::name_of(kernel->pass)),
-               std::string(name_of(kernel->rank)), runs, runs ? Cell() : Cell(std::string(why_not.chars)),
-               refused.empty() ? Cell() : Cell(refused), std::string(cpu.model), isa_text(cpu),
-               int64_t{available_cores()}, cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes});
+  const Json& cpu = info["cpu"];
+  const auto number = [&](const char* key) { return Cell(cpu[key].get<int64_t>()); };
+  for (const Json& kernel : info["kernels"]) {
+    table.add({text_cell(kernel["name"]), text_cell(kernel["pass"]), text_cell(kernel["rank"]),
+               kernel["available"].get<bool>(), text_cell(kernel["why_not"]), list_cell(kernel["refuses"]),
+               text_cell(cpu["model"]), isa_text(cpu), number("cores"), number("l1_bytes"), number("l2_bytes"),
+               number("l3_bytes")});
   }
   return table;
 }
 
-std::string machine_text() {
-  const Cpu& cpu = this_cpu();
-  const auto cache = [](int64_t bytes) { return bytes > 0 ? size_text(bytes) : std::string("unknown"); };
-  std::string text = fmt::format("{:<10}{}, {} cores for this process\n", "cpu", cpu.model, available_cores());
+std::string machine_text(const Json& info) {
+  const Json& cpu = info["cpu"];
+  const auto cache = [&](const char* key) {
+    const int64_t bytes = cpu[key];
+    return bytes > 0 ? size_text(bytes) : std::string("unknown");
+  };
+  std::string text = fmt::format("{:<10}{}, {} cores for this process\n", "cpu", cpu["model"].get<std::string>(),
+                                 cpu["cores"].get<int64_t>());
   text += fmt::format("{:<10}{}\n", "isa", isa_text(cpu));
-  text += fmt::format("{:<10}L1 {}, L2 {}, L3 {}\n", "caches", cache(cpu.l1_bytes), cache(cpu.l2_bytes),
-                      cache(cpu.l3_bytes));
+  text += fmt::format("{:<10}L1 {}, L2 {}, L3 {}\n", "caches", cache("l1_bytes"), cache("l2_bytes"), cache("l3_bytes"));
   text += fmt::format("{:<10}{} can be had\n", "memory", size_text(memory_available()));
-  return text + fmt::format("{:<10}not in this build\n\n", "cuda");
+  for (const Json& backend : info["backends"]) {
+    if (backend["available"].get<bool>()) continue;
+    text += fmt::format("{:<10}{}\n", backend["name"].get<std::string>(), backend["reason"].get<std::string>());
+  }
+  return text + "\n";
 }
 
 Action declare_info(Arguments& arguments) {
   const auto json = std::make_shared<bool>(false);
   arguments.flag("--json", *json, "one list of rows, one a kernel");
   return [json] {
-    const Table table = kernel_table();
-    if (!*json) fmt::print("{}", machine_text());
-    fmt::print("{}", table.render(*json ? Format::json : Format::text));
+    const Json info = library_info();
+    if (!*json) fmt::print("{}", machine_text(info));
+    fmt::print("{}", kernel_table(info).render(*json ? Format::json : Format::text));
     return ExitCode::ok;
   };
 }

@@ -108,7 +108,7 @@ TEST_F(CliTables, ExplainTellsWhoServesAndWhoDoesNot) {
 }
 
 TEST_F(CliTables, InfoListsKernels) {
-  const Json list = rows({"info", "--json"}, {"kernel", "pass", "rank", "runs_here", "why_not", "refuses", "device",
+  const Json list = rows({"info", "--json"}, {"kernel", "pass", "rank", "available", "why_not", "refuses", "device",
                                               "isa", "cores", "l1_bytes", "l2_bytes", "l3_bytes"});
   bool reference = false;
   for (const Json& row : list) reference = reference || row["kernel"] == "cpu.reference.forward";
