@@ -24,7 +24,7 @@ Case packed(std::vector<int64_t> rows, std::vector<int64_t> keys, int64_t heads,
   return c;
 }
 
-// Sizes of a case that options are put on: lengths are at least 6 and 8.
+// Options are put on cases of two sequences, with at least 6 rows and 8 keys.
 constexpr Option kOptions[] = {
     [](Case& c) { c.causal = true; },
     [](Case& c) { c.causal = c.top_left = true; },
@@ -75,6 +75,14 @@ void add_lengths(List& list) {
     c.seqlen_q = 50, c.seqlen_k = n, c.causal = true;
     list.push_back(c);
   }
+  for (int64_t rows = 1; rows <= 110; rows += rows < 30 ? 1 : 7) {  // together with keys of every length
+    Case c = shape(2, rows, 120 - rows, 2, 2, 8);
+    list.push_back(c);
+    c.causal = true;
+    list.push_back(c);
+    c.top_left = true;
+    list.push_back(c);
+  }
   for (const int64_t n : {767, 768, 769}) {
     Case c = shape(1, 30, n, 1, 1, 16);
     list.push_back(c);
@@ -85,7 +93,7 @@ void add_lengths(List& list) {
   list.push_back(shape(3, 0, 7, 2, 1, 8));
   list.push_back(shape(2, 16, 0, 4, 4, 64));
   for (const auto& [batch, rows, keys] : {std::array<int64_t, 3>{0, 4, 7}, {2, 0, 7}, {2, 16, 0}, {2, 0, 0}}) {
-    for (const char* axes : {"b1q1", "1h1k", "bhqk"}) {
+    for (const char* axes : {"b1q1", "1h11", "1h1k", "bhqk"}) {
       Case c = shape(batch, rows, keys, 2, 1, 8);
       c.bias = axes, c.dbias = c.sink = c.dsink = true;
       list.push_back(c);
@@ -116,12 +124,17 @@ void add_long(List& list) {
 }
 
 void add_dims(List& list) {
-  for (const int64_t dim : {1,  2,  3,  4,   5,   7,   8,   9,   15,  16,  17,  31,  33,  40,
-                            59, 72, 80, 100, 127, 129, 160, 192, 255, 256, 257, 320, 511, 512}) {
+  for (const int64_t dim : {1,  2,  3,   4,   5,   7,   8,   9,   15,  16,  17,  31,  33,  40,  59, 64,
+                            72, 80, 100, 127, 128, 129, 160, 192, 255, 256, 257, 300, 320, 511, 512}) {
     list.push_back(shape(1, 37, 53, 2, 1, dim));
     Case c = shape(1, 29, 61, 1, 1, dim);
     c.value_dim = 1 + (dim * 37 + 11) % 131;
     c.causal = true;
+    list.push_back(c);
+  }
+  for (int64_t dim = 1; dim <= 40; ++dim) {
+    Case c = shape(1, 7, 9, 2, 1, dim);
+    c.value_dim = 41 - dim;
     list.push_back(c);
   }
   for (const auto& [dim, value_dim] :
@@ -159,6 +172,17 @@ void add_types_and_layouts(List& list) {
   }
 }
 
+// Two chunks of keys in a backward, with sums in 16 bits and in 32.
+void add_chunks_in_16_bits(List& list) {
+  for (const Type type : {Type::f16, Type::bf16}) {
+    Case c = shape(2, 70, 900, 4, 2, 20);
+    c.value_dim = 12, c.type = c.bias_type = type, c.bias = "1hqk", c.dbias = true;
+    list.push_back(c);
+    c.fp32_gradients = true;
+    list.push_back(c);
+  }
+}
+
 void add_heads(List& list) {
   for (const auto& [heads, heads_kv] :
        {std::pair<int64_t, int64_t>{4, 4}, {4, 2}, {8, 2}, {6, 2}, {12, 3}, {9, 3}, {7, 1}, {14, 2}, {4, 1}, {71, 1}}) {
@@ -170,6 +194,28 @@ void add_heads(List& list) {
 }
 
 Case for_options() { return shape(2, 75, 110, 4, 2, 24); }
+
+// Whatever changes the scores, together.
+void set_all_terms(Case& c) {
+  c.mask = "b1qk", c.bias = "bhqk", c.dbias = true, c.softcap = 0.5f, c.alibi = "1h", c.sink = c.dsink = true;
+  c.dropout_p = 0.3f, c.dlse = true, c.causal = true, c.q_positions = "1q", c.k_positions = "1k";
+}
+
+// Each option in a tile that it does not fill, and in a backward of two chunks of keys.
+void add_options_by_size(List& list) {
+  for (const auto& [rows, keys, heads_kv, dim, value_dim] :
+       {std::array<int64_t, 5>{6, 8, 1, 4, 3}, {40, 900, 2, 8, 8}, {130, 111, 1, 20, 12}}) {
+    const auto add = [&](const Option& option) {
+      Case c = shape(2, rows, keys, 2, heads_kv, dim);
+      c.value_dim = value_dim;
+      option(c);
+      c.fp32_gradients = c.accumulate, c.fp32_out = c.prior;
+      list.push_back(c);
+    };
+    for (const Option& option : kOptions) add(option);
+    add(set_all_terms);
+  }
+}
 
 // Each option alone, each pair of options, and every fourth pair in a 16-bit type.
 void add_options(List& list) {
@@ -298,7 +344,9 @@ List make_all() {
   add_long(list);
   add_dims(list);
   add_types_and_layouts(list);
+  add_chunks_in_16_bits(list);
   add_heads(list);
+  add_options_by_size(list);
   add_options(list);
   add_packed(list);
   add_fills(list);

@@ -1,4 +1,4 @@
-// A backward call with its memory, the options it may have, and what its gradients are compared by.
+// A backward call with its memory, and what its gradients are compared by.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,6 @@ struct Call {
     t.data = memory.emplace_back(count * size_of(t.type) + 1).data();
     for (int64_t i = 0; i < count; ++i) {
       const float x = value(i);
-      if (dtype == TW_BOOL) t.data[i] = x != 0;
       if (dtype == TW_I32) reinterpret_cast<int32_t*>(t.data)[i] = static_cast<int32_t>(x);
       cpu::write_values(t, i, 1, &x);
     }
@@ -63,9 +62,6 @@ struct Call {
   tw_tensor uniform(int32_t dtype, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
     std::uniform_real_distribution<float> draw(-1, 1);
     return made(dtype, n0, n1, n2, n3, [&](int64_t) { return draw(random); });
-  }
-  tw_tensor int32(const std::vector<int>& values, int64_t n0, int64_t n1 = 1, int64_t n2 = 1) {
-    return made(TW_I32, n0, n1, n2, 1, [&](int64_t i) { return static_cast<float>(values[i]); });
   }
 };
 
@@ -149,80 +145,19 @@ inline void expect_same_bits(const Gradients& ours, const Gradients& theirs) {
   }
 }
 
-// ---- Every option, alone.
+// ---- Options.
 
-inline void set_mask(Call& c) {
-  c.a.mask = c.made(TW_BOOL, c.shape.batch, 1, c.shape.rows, c.shape.keys,
-                    [&](int64_t) { return static_cast<float>(c.random() % 3 != 0); });
-}
 inline void set_bias(Call& c) {
   c.a.bias = c.uniform(TW_F32, c.shape.batch, c.shape.heads, c.shape.rows, c.shape.keys);
   c.g.dbias = c.filled(TW_F32, NAN, c.shape.batch, c.shape.heads, c.shape.rows, c.shape.keys);
-}
-inline void set_softcap(Call& c) { c.a.softcap = 0.5f; }
-inline void set_alibi(Call& c) {
-  c.a.alibi_slopes =
-      c.made(TW_F32, 1, c.shape.heads, 1, 1, [](int64_t h) { return 0.02f * static_cast<float>(h + 1); });
 }
 inline void set_sink(Call& c) {
   c.a.sink = c.uniform(TW_F32, c.shape.heads, 1, 1, 1);
   c.g.dsink = c.filled(TW_F32, NAN, c.shape.heads, 1, 1, 1);
 }
-inline void set_dropout(Call& c) { c.a.dropout_p = 0.3f, c.a.dropout_seed = 7; }
-inline void set_dlse(Call& c) { c.g.dlse = c.uniform(TW_F32, c.shape.batch, c.shape.heads, c.shape.rows, 1); }
 inline void set_window(Call& c) {
   c.a.flags = TW_WINDOW_LEFT | TW_WINDOW_RIGHT;
   c.a.window_left = 2, c.a.window_right = 1;
 }
-inline void set_lengths(Call& c) {
-  const int rows = static_cast<int>(c.shape.rows), keys = static_cast<int>(c.shape.keys);
-  c.a.seqused_q = c.int32({rows - 1, rows / 2}, c.shape.batch);
-  c.a.seqused_k = c.int32({keys / 2, keys - 1}, c.shape.batch);
-}
-inline void set_left_pad(Call& c) { c.a.leftpad_k = c.int32({2, static_cast<int>(c.shape.keys) / 2}, c.shape.batch); }
-inline void set_intervals(Call& c) {
-  const int64_t heads = c.shape.heads, rows = c.shape.rows, count = c.shape.batch * heads * rows;
-  const auto draw = [&](int64_t) { return static_cast<float>(c.random() % (c.shape.keys + 1)) - 1; };
-  c.a.key_begin = c.made(TW_I32, c.shape.batch, heads, rows, 1, draw);
-  c.a.key_end = c.made(TW_I32, c.shape.batch, heads, rows, 1, draw);
-  for (int64_t i = 0; i < count; ++i)
-    static_cast<int32_t*>(c.a.key_end.data)[i] += static_cast<const int32_t*>(c.a.key_begin.data)[i];
-}
-inline void set_positions(Call& c) {
-  c.a.flags = TW_CAUSAL;
-  c.a.q_positions = c.made(TW_I32, 1, c.shape.rows, 1, 1,
-                           [&](int64_t) { return static_cast<float>(c.random() % (2 * c.shape.keys)); });
-  c.a.k_positions = c.made(TW_I32, 1, c.shape.keys, 1, 1, [](int64_t j) { return static_cast<float>(2 * j); });
-}
-
-struct Option {
-  const char* name;
-  void (*set)(Call& call);
-};
-
-inline const Option kOptions[] = {
-    {"plain", [](Call&) {}},
-    {"scale", [](Call& c) { c.a.flags = TW_SOFTMAX_SCALE, c.a.softmax_scale = -0.7f; }},
-    {"causal", [](Call& c) { c.a.flags = TW_CAUSAL; }},
-    {"top_left", [](Call& c) { c.a.flags = TW_CAUSAL | TW_TOP_LEFT; }},
-    {"window", set_window},
-    {"chunk", [](Call& c) { c.a.attention_chunk = 3; }},
-    {"lengths", set_lengths},
-    {"left_pad", set_left_pad},
-    {"intervals", set_intervals},
-    {"positions", set_positions},
-    {"mask", set_mask},
-    {"bias", set_bias},
-    {"softcap", set_softcap},
-    {"alibi", set_alibi},
-    {"sink", set_sink},
-    {"dropout", set_dropout},
-    {"dlse", set_dlse},
-    {"all_terms",
-     [](Call& c) {
-       for (auto* set : {set_mask, set_bias, set_softcap, set_alibi, set_sink, set_dropout, set_dlse, set_positions})
-         set(c);
-     }},
-};
 
 }  // namespace tilewise::backward

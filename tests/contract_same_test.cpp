@@ -20,6 +20,19 @@ Case with_pairs() {
   return c;
 }
 
+// Several units of a backward, which hand on sums in order.
+Case two_chunks() {
+  Case c = busy();
+  c.seqlen_q = 100, c.seqlen_k = 900, c.used_k = {900, 770}, c.heads = 2, c.heads_kv = 1, c.type = Type::bf16;
+  return c;
+}
+
+Case two_chunks_with_gaps() {
+  Case c = two_chunks();
+  c.causal = false, c.key_begin = c.key_end = "bhq", c.bias = "1hqk", c.dbias = true, c.dropout_p = 0.3f;
+  return c;
+}
+
 // ---- C4: strides and alignment.
 
 TEST(ContractC4, StridesAndAlignmentChangeNoBit) {
@@ -44,7 +57,7 @@ TEST(ContractC4, StridesAndAlignmentChangeNoBit) {
 // ---- C4: repeated calls, threads.
 
 TEST(ContractC4, TheSameCallGivesTheSameBitsAtAnyNumberOfThreads) {
-  for (Case c : {busy(), with_pairs()}) {
+  for (Case c : {busy(), with_pairs(), two_chunks(), two_chunks_with_gaps()}) {
     c.deterministic = true;
     const CaseData data(c);
     each_kernel([&](const Kernel& kernel) {
