@@ -44,7 +44,6 @@ Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
   Launch launch;
   launch.stream = exec.stream;
   launch.workspace = static_cast<char*>(exec.workspace);
-  launch.workspace_bytes = exec.workspace_bytes;
   launch.parallel = parallel_of(exec);
   return run_plan(plan, problem, launch);
 }
@@ -93,7 +92,6 @@ Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const 
                    static_cast<unsigned long long>(needed));
   }
   call.exec.workspace = own;
-  call.exec.workspace_bytes = needed;
   const Status status = launch(plan, problem, call.exec);
   std::free(own);
   return status;

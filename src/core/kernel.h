@@ -26,9 +26,8 @@ struct Sizing {
 
 struct Launch {
   void* stream = nullptr;     // CUDA
-  char* workspace = nullptr;  // 256-byte aligned, any content
-  uint64_t workspace_bytes = 0;
-  Parallel parallel;  // CPU
+  char* workspace = nullptr;  // as large as the plan says, 256-byte aligned, any content
+  Parallel parallel;          // CPU
 };
 
 enum class Rank : int32_t {
