@@ -165,9 +165,12 @@ class BackwardWorker {
     float scale[kCols];
     for (float& factor : scale) factor = problem_.softmax_scale;
     for (int64_t panel = 0; panel < queries_.panels; ++panel) {
+      const int64_t first = panel * kCols, end = lesser(first + kCols, queries_.count);
+      for (int64_t r = first; r < end; ++r)
+        prefetch_row_of(problem_.dq, queries_.offset(problem_.dq, r), problem_.head_dim);
       panel_to_rows<S>(dquery_t_ + panel * queries_.query_panel, scale, problem_.head_dim, rows_, queries_.query_row);
-      for (int64_t i = 0; i < lesser(kCols, queries_.count - panel * kCols); ++i)
-        add_dquery_row(panel * kCols + i, rows_ + i * queries_.query_row, turn == 0, last);
+      for (int64_t r = first; r < end; ++r)
+        add_dquery_row(r, rows_ + (r - first) * queries_.query_row, turn == 0, last);
     }
     turns.store(static_cast<int32_t>(turn + 1), std::memory_order_release);
   }
@@ -201,6 +204,7 @@ class BackwardWorker {
 
   void store_key(int64_t key, const float* sum, float scale, const Tensor& t) {
     if (!t) return;
+    prefetch_row_of(t, key_offset(t, sequence_, lesser(key + kPrefetchRows, chunk_.hi - 1), h_), t.shape[3]);
     const bool used = key >= keys_.used.lo && key < keys_.used.hi;
     const int64_t offset = key_offset(t, sequence_, key, h_), dims = t.shape[3];
     if (used) {
