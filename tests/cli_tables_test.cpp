@@ -1,5 +1,6 @@
 // The commands that print tables: that they run, and that their JSON and CSV keep their keys.
 #include "cli_spawn.h"
+#include "traffic/traffic.h"
 
 namespace tilewise::cli {
 namespace {
@@ -26,10 +27,11 @@ class CliTables : public CliTest {
   }
 };
 
-const Keys kMeasured = {"kernel",          "pass",        "dtype",           "layout",     "batch",      "heads",
-                        "kv_heads",        "seqlen_q",    "seqlen_k",        "head_dim",   "head_dim_v", "causal",
-                        "threads",         "ms_median",   "ms_min",          "ms_p10",     "ms_p90",     "gflops",
-                        "percent_of_peak", "bytes_model", "workspace_bytes", "peak_bytes", "max_error",  "runs"};
+const Keys kMeasured = {
+    "kernel",          "pass",       "dtype",     "layout",     "batch",           "heads",       "kv_heads",
+    "seqlen_q",        "seqlen_k",   "head_dim",  "head_dim_v", "causal",          "threads",     "ms_median",
+    "ms_min",          "ms_p10",     "ms_p90",    "gflops",     "percent_of_peak", "bytes_model", "bytes_counted",
+    "workspace_bytes", "peak_bytes", "max_error", "runs"};
 
 TEST_F(CliTables, BenchKeepsItsKeys) {
   const Json list = rows({"bench", "--kernel", "tiled,standard,v1", "--pass", "forward,backward", "--seqlen", "96",
@@ -54,6 +56,16 @@ TEST_F(CliTables, BenchKeepsItsKeys) {
   EXPECT_TRUE(holds(list[2]["kernel"].get<std::string>(), "v1"));
   EXPECT_EQ(list[0]["pass"], "forward");
   EXPECT_EQ(list[5]["pass"], "backward");
+}
+
+// This program is linked with the same library as the command.
+TEST_F(CliTables, BytesAreCountedInTheCountingBuildOnly) {
+  for (const Json& row : rows({"bench", "--kernel", "tiled,standard,v1", "--pass", "forward,backward", "--seqlen", "96",
+                               "--ms", "1", "--json"},
+                              kMeasured)) {
+    const bool counted = counts_traffic() && !holds(row["kernel"].get<std::string>(), "tiled");
+    EXPECT_EQ(row["bytes_counted"], counted ? row["bytes_model"] : Json()) << row;
+  }
 }
 
 TEST_F(CliTables, BenchTakesEveryCombination) {
