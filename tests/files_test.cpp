@@ -177,6 +177,26 @@ TEST_F(Files, HostileSafetensorsHeadersAreRefused) {
   }
 }
 
+// JSON without them is accepted: the bytes alone are at fault.
+TEST_F(Files, SafetensorsHeadersAreJsonToTheirLastByte) {
+  const std::string good = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  const auto header = [&](const std::string& before, const std::string& after) {
+    const std::string name = put("a", safetensors_bytes(before + good + after, "01234567"));
+    return failure_of([&] { SafetensorsFile file(name); });
+  };
+  EXPECT_EQ(
+      failure_of([&] { SafetensorsFile file(put("a", safetensors_bytes(good + "   \n", "01234567"))); }, ExitCode::ok),
+      "no failure");
+  const std::string nul(1, '\0');
+  for (const std::string& after : {nul, nul + " garbage {{{", " " + nul, std::string("{}"), std::string("x"),
+                                   std::string("// no"), std::string("\x1a")}) {
+    EXPECT_NE(header("", after).find("not valid JSON"), std::string::npos) << after;
+  }
+  EXPECT_NE(header("\xef\xbb\xbf", "").find("byte order mark"), std::string::npos);
+  EXPECT_NE(header("\xff\xfe", "").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(header(nul, "").find("not valid JSON"), std::string::npos);
+}
+
 TEST_F(Files, SafetensorsHeaderLengthsAreChecked) {
   const std::string huge("\xff\xff\xff\xff\xff\xff\xff\xff", 8);
   EXPECT_NE(failure_of([&] { SafetensorsFile file(put("a", huge + "{}")); }).find("the format allows"),

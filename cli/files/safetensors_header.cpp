@@ -137,6 +137,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(std::string_view json) {
+  // The parser would take a NUL for the end, and a byte order mark for nothing.
+  const size_t nul = json.find('\0');
+  if (nul != std::string_view::npos) fail(ExitCode::bad_input, "header is not valid JSON at byte {} of it", nul + 1);
+  if (json.starts_with("\xef\xbb\xbf")) fail(ExitCode::bad_input, "header starts with a byte order mark");
   HeaderReader reader;
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   return reader.take();
