@@ -135,7 +135,7 @@ void choose_passes(Random& random, Case& c) {
 }  // namespace
 
 Case random_case(uint64_t seed, int64_t index) {
-  Random random(seed ^ static_cast<uint64_t>(index + 1) * 0xD1342543DE82EF95);
+  Random random(seed ^ (static_cast<uint64_t>(index) + 1) * 0xD1342543DE82EF95);
   Case c;
   c.seed = random.next();
   choose_sizes(random, c);

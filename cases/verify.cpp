@@ -3,7 +3,6 @@
 namespace tilewise::cases {
 namespace {
 
-constexpr int64_t kMostDraws = 10;  // for each problem that is to run
 constexpr size_t kMostFailures = 20;
 
 // One problem, both passes.

@@ -8,12 +8,14 @@
 
 namespace tilewise::cases {
 
+inline constexpr int64_t kMostDraws = 10;  // for each problem that is to run
+
 struct VerifyOptions {
   const char* kernel =
       nullptr;          // parts of a name; null: what planning chooses. A pass without such a kernel is left out
   int64_t count = 200;  // accepted problems to run
   uint64_t seed = 1;
-  int64_t first = 0;  // index to start at: (seed, index) replays a problem
+  int64_t first = 0;  // index to start at: (seed, index) replays a problem; first + kMostDraws * count <= 2^63 - 1
   int threads = 0;
 };
 

@@ -11,13 +11,19 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& name, const std::string& rule) { throw CLI::ValidationError(name, rule); }
 
-int64_t parse_integer(const std::string& name, const std::string& text, Bounds bounds) {
-  int64_t value = 0;
+template <typename Integer>
+Integer parse_64_bits(const std::string& name, const std::string& text, const char* what) {
+  Integer value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   const bool whole = stop == end && !text.empty();
   if (whole && error == std::errc::result_out_of_range) refuse(name, in_quotes(text) + " overflows 64 bits");
-  if (!whole || error != std::errc()) refuse(name, in_quotes(text) + " is not an integer");
+  if (!whole || error != std::errc()) refuse(name, fmt::format("{} is not {}", in_quotes(text), what));
+  return value;
+}
+
+int64_t parse_integer(const std::string& name, const std::string& text, Bounds bounds) {
+  const auto value = parse_64_bits<int64_t>(name, text, "an integer");
   if (value < bounds.least) refuse(name, fmt::format("{} is less than {}", value, bounds.least));
   if (value > bounds.most) refuse(name, fmt::format("{} is more than {}", value, bounds.most));
   return value;
@@ -73,6 +79,12 @@ void Arguments::integer(const std::string& name, std::optional<int64_t>& value, 
                         const std::string& help) {
   option(name, "N", help,
          [name, &value, bounds](const std::string& text) { value = parse_integer(name, text, bounds); });
+}
+
+void Arguments::bits(const std::string& name, std::optional<uint64_t>& value, const std::string& help) {
+  option(name, "N", help, [name, &value](const std::string& text) {
+    value = parse_64_bits<uint64_t>(name, text, "an integer from 0 to 2^64 - 1");
+  });
 }
 
 void Arguments::number(const std::string& name, std::optional<double>& value, const std::string& help) {

@@ -30,6 +30,7 @@ class Arguments {
   void flag(const std::string& name, bool& value, const std::string& help);
   void integer(const std::string& name, int64_t& value, Bounds bounds, const std::string& help);
   void integer(const std::string& name, std::optional<int64_t>& value, Bounds bounds, const std::string& help);
+  void bits(const std::string& name, std::optional<uint64_t>& value, const std::string& help);  // any 64
   void number(const std::string& name, std::optional<double>& value, const std::string& help);
   void text(const std::string& name, std::string& value, const char* placeholder, const std::string& help);
   void choice(const std::string& name, std::string& value, std::vector<std::string> allowed, const std::string& help);

@@ -1,6 +1,8 @@
 #include "cli/prepared.h"
 
+#include "cli/failure.h"
 #include "cli/shape.h"
+#include "core/kernel.h"
 
 namespace tilewise::cli {
 
@@ -14,6 +16,14 @@ void Prepared::run() const {
   launch.workspace = workspace_.data();
   launch.parallel = own_threads();
   check(run_plan(plan_, problem_, launch));
+}
+
+void check_kernel_option(const std::string& parts) {
+  if (parts.empty()) return;
+  for (const Kernel* kernel : kernels()) {
+    if (names_kernel(parts.c_str(), kernel->name)) return;
+  }
+  fail(ExitCode::usage, "--kernel: no kernel is named {}; `tilewise info` lists them", in_quotes(parts));
 }
 
 }  // namespace tilewise::cli

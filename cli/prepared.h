@@ -1,6 +1,8 @@
 // Prepared: a problem with its plan and workspace, ready to run any number of times.
 #pragma once
 
+#include <string>
+
 #include "cli/buffer.h"
 #include "core/plan.h"
 
@@ -24,5 +26,8 @@ class Prepared {
   Plan plan_;
   Buffer workspace_;
 };
+
+// Fails, naming --kernel, if no kernel's name has these parts; empty: not given.
+void check_kernel_option(const std::string& parts);
 
 }  // namespace tilewise::cli

@@ -96,8 +96,8 @@ void declare(Arguments& arguments, ScoreOptions& options) {
   arguments.number("--scale", options.softmax_scale, "softmax scale [1/sqrt(head_dim)]");
   arguments.number("--softcap", options.softcap, "scores become X * tanh(score / X)");
   arguments.number("--dropout", options.dropout, "probability that a pair is dropped");
-  arguments.integer("--dropout-seed", options.dropout_seed, {0, INT64_MAX}, "seed of dropout [0]");
-  arguments.integer("--dropout-offset", options.dropout_offset, {0, INT64_MAX}, "offset of dropout [0]");
+  arguments.bits("--dropout-seed", options.dropout_seed, "seed of dropout [0]");
+  arguments.bits("--dropout-offset", options.dropout_offset, "offset of dropout [0]");
 }
 
 tw_tensor view_of(const char* name, void* data, Type type, Layout layout, int64_t b, int64_t s, int64_t h, int64_t d) {
@@ -131,8 +131,8 @@ void apply(const ScoreOptions& scores, tw_attention& attention) {
   attention.softmax_scale = static_cast<float>(scores.softmax_scale.value_or(0));
   attention.softcap = static_cast<float>(scores.softcap.value_or(0));
   attention.dropout_p = static_cast<float>(scores.dropout.value_or(0));
-  attention.dropout_seed = static_cast<uint64_t>(scores.dropout_seed.value_or(0));
-  attention.dropout_offset = static_cast<uint64_t>(scores.dropout_offset.value_or(0));
+  attention.dropout_seed = scores.dropout_seed.value_or(0);
+  attention.dropout_offset = scores.dropout_offset.value_or(0);
 }
 
 Described describe(const Shape& s, const ScoreOptions& scores) {

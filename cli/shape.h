@@ -28,7 +28,7 @@ struct ScoreOptions {
   bool causal = false, top_left = false;
   std::optional<int64_t> window_left, window_right, attention_chunk;
   std::optional<double> softmax_scale, softcap, dropout;
-  std::optional<int64_t> dropout_seed, dropout_offset;
+  std::optional<uint64_t> dropout_seed, dropout_offset;
 };
 
 // Options of one problem, for the commands that describe a single one.
