@@ -1,6 +1,8 @@
 #include "cli/buffer.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -27,12 +29,25 @@ int64_t machine_available() {
   return INT64_MAX;
 }
 
+// What a limit of this process (ulimit) leaves, given the pages in use.
+int64_t left_of(decltype(RLIMIT_AS) resource, int64_t pages) {
+  rlimit limit;
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(INT64_MAX)) return INT64_MAX;
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - pages * sysconf(_SC_PAGESIZE));
+}
+
+int64_t process_available() {
+  int64_t total = 0, resident = 0, shared = 0, text = 0, library = 0, data = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident >> shared >> text >> library >> data;
+  return std::min(left_of(RLIMIT_AS, total), left_of(RLIMIT_DATA, data));
+}
+
 }  // namespace
 
 int64_t memory_available() {
   const int64_t limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
   const int64_t group = limit >= 0 && used >= 0 ? std::max<int64_t>(0, limit - used) : INT64_MAX;
-  return std::min(group, machine_available());
+  return std::min({group, machine_available(), process_available()});
 }
 
 Buffer::Buffer(int64_t bytes, const char* purpose) {

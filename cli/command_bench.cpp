@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include "cli/commands.h"
@@ -10,6 +9,7 @@
 #include "cli/measured.h"
 #include "cli/progress.h"
 #include "cli/shape_lists.h"
+#include "cli/standard_streams.h"
 
 namespace tilewise::cli {
 namespace {
@@ -46,6 +46,7 @@ Examples:
 class Bench {
  public:
   explicit Bench(const BenchOptions& options) : options_(options), shapes_(shapes_of(options.shapes)) {
+    for (const std::string& kernel : options_.kernels) check_kernel_option(kernel);
     if (options_.kernels.empty()) options_.kernels = {""};
   }
 
@@ -64,7 +65,7 @@ class Bench {
     }
     progress.clear();
     const Format format = options_.format.format();
-    if (!table_.empty() || format != Format::text) fmt::print("{}", table_.render(format));
+    if (!table_.empty() || format != Format::text) write_output(table_.render(format));
     return code_;
   }
 
@@ -78,7 +79,7 @@ class Bench {
   // What cannot run is said, and the rest goes on; the exit code tells.
   void note(Progress& progress, const std::string& what, const Failure& failure) {
     progress.clear();
-    fmt::print(stderr, "tilewise bench: {}: {}\n", what, failure.what());
+    complain(fmt::format("{}: {}", what, failure.what()));
     if (code_ == ExitCode::ok) code_ = failure.code;
   }
 

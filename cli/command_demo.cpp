@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "cli/commands.h"
 #include "cli/demo_data.h"
@@ -10,6 +9,7 @@
 #include "cli/measured.h"
 #include "cli/progress.h"
 #include "cli/sampled_oracle.h"
+#include "cli/standard_streams.h"
 #include "cli/text.h"
 #include "core/threads.h"
 
@@ -63,8 +63,8 @@ class Demo {
     heading("Backward on the text, with a random gradient of the output; error over dq, dk, dv");
     results_.backward[backward] = compare(backward, Pass::backward);
     progress_.clear();
-    print(fmt::format("\n{}\n{}", bold("What this shows"), demo_summary(results_)));
-    if (options_.json) fmt::print("{}", table_.render(Format::json));
+    tell(fmt::format("\n{}\n{}", bold("What this shows"), demo_summary(results_)));
+    if (options_.json) write_output(table_.render(Format::json));
     return exact_ ? ExitCode::ok : ExitCode::check_failed;
   }
 
@@ -76,26 +76,26 @@ class Demo {
     return lengths * static_cast<int64_t>(kDemoAlgorithms);
   }
 
-  void print(const std::string& text) {
+  void tell(const std::string& text) {
     if (options_.json) return;
     progress_.clear();
-    fmt::print("{}", text);
-    std::fflush(stdout);
+    write_output(text);
+    flush_output();
   }
 
   void introduce() {
     const std::string what = options_.data.empty()
                                  ? "a layer of the language model SmolLM2-135M reading Alice in Wonderland"
                                  : options_.data;
-    print(fmt::format("Causal attention of {}:\n{} query heads, {} key/value heads, head_dim {}, fp32, {} threads.\n",
-                      what, data_.heads(), data_.kv_heads(), data_.head_dim(),
-                      options_.threads > 0 ? options_.threads : available_cores()));
+    tell(fmt::format("Causal attention of {}:\n{} query heads, {} key/value heads, head_dim {}, fp32, {} threads.\n",
+                     what, data_.heads(), data_.kv_heads(), data_.head_dim(),
+                     options_.threads > 0 ? options_.threads : available_cores()));
   }
 
   void heading(const std::string& text) {
     const std::string columns =
         fmt::format(kPattern, "tokens", "algorithm", "max error", "ms", "", "workspace", "moved", "");
-    print(fmt::format("\n{}\n{}\n", bold(text), columns));
+    tell(fmt::format("\n{}\n{}\n", bold(text), columns));
   }
 
   DemoLines compare(int64_t tokens, Pass pass) {
@@ -124,7 +124,7 @@ class Demo {
     }
     const DemoLines lines = time(workload, contenders);
     exact_ = exact_ && within_contract(lines);
-    for (size_t i = 0; i < kDemoAlgorithms; ++i) print(line_text(tokens, i, lines, troubles[i]));
+    for (size_t i = 0; i < kDemoAlgorithms; ++i) tell(line_text(tokens, i, lines, troubles[i]));
     return lines;
   }
 

@@ -1,8 +1,8 @@
 // tilewise explain: which kernel a problem gets, with what tiles and workspace, and why each other does not serve it.
-#include <fmt/format.h>
-
 #include "cli/commands.h"
+#include "cli/prepared.h"
 #include "cli/shape.h"
+#include "cli/standard_streams.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "core/plan.h"
@@ -78,6 +78,7 @@ Table table_of(const std::vector<Verdict>& verdicts) {
 }
 
 ExitCode explain(const ExplainOptions& o) {
+  check_kernel_option(o.kernel);
   const Problem problem = planned_problem(describe(o.shape.shape(), o.scores));
   PlanOptions options;
   options.force = o.kernel.empty() ? nullptr : o.kernel.c_str();
@@ -85,7 +86,7 @@ ExitCode explain(const ExplainOptions& o) {
   Plan plan;
   const Status status = make_plan(problem, options, plan);
   if (status.code != TW_UNSUPPORTED) check(status);
-  fmt::print("{}", table_of(verdicts_on(problem, options)).render(o.json ? Format::json : Format::text));
+  write_output(table_of(verdicts_on(problem, options)).render(o.json ? Format::json : Format::text));
   check(status);  // the table shows why nothing serves the problem
   return ExitCode::ok;
 }

@@ -6,6 +6,7 @@
 
 #include "cli/buffer.h"
 #include "cli/commands.h"
+#include "cli/standard_streams.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "tilewise/tilewise.h"
@@ -90,8 +91,8 @@ Action declare_info(Arguments& arguments) {
   arguments.flag("--json", *json, "one list of rows, one a kernel");
   return [json] {
     const Json info = library_info();
-    if (!*json) fmt::print("{}", machine_text(info));
-    fmt::print("{}", kernel_table(info).render(*json ? Format::json : Format::text));
+    if (!*json) write_output(machine_text(info));
+    write_output(kernel_table(info).render(*json ? Format::json : Format::text));
     return ExitCode::ok;
   };
 }

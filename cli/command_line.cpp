@@ -1,15 +1,16 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <new>
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/files/output_file.h"
+#include "cli/standard_streams.h"
 #include "tilewise/tilewise.h"
 
 namespace tilewise::cli {
@@ -17,7 +18,12 @@ namespace {
 
 constexpr std::array<const Command*, 7> kCommands = {&kDemo, &kRun, &kVerify, &kBench, &kTraffic, &kExplain, &kInfo};
 
-constexpr const char* kUsage = "Usage: tilewise COMMAND [OPTIONS]";
+constexpr const char* kOutOfMemory = "out of memory";
+constexpr const char* kGeneralUsage = R"(Exact attention, tile by tile: run it, check it, measure it.
+Usage: tilewise COMMAND [OPTIONS]
+
+Commands:
+)";
 
 constexpr const char* kGeneralNotes = R"(
 `tilewise COMMAND --help` shows the options of a command, with examples.
@@ -40,8 +46,7 @@ Exit codes:
 )";
 
 std::string general_help() {
-  std::string help =
-      fmt::format("Exact attention, tile by tile: run it, check it, measure it.\n{}\n\nCommands:\n", kUsage);
+  std::string help = kGeneralUsage;
   for (const Command* command : kCommands) help += fmt::format("  {:<10}{}\n", command->name, command->summary);
   return help + kGeneralNotes;
 }
@@ -50,31 +55,16 @@ std::string version_text() {
   return fmt::format("tilewise {}.{}.{}\n", TW_VERSION >> 16, TW_VERSION >> 8 & 0xff, TW_VERSION & 0xff);
 }
 
-int complain(const std::string& where, const std::string& message, ExitCode code) {
-  fmt::print(stderr, "{}: {}\n", where, message);
-  return static_cast<int>(code);
+// For every operator new that fails, wherever it stands: there is no memory to unwind with, and nothing that would be
+// lost but the temporaries.
+[[noreturn]] void end_without_memory() {
+  remove_temporaries();
+  complain(kOutOfMemory);
+  _exit(static_cast<int>(ExitCode::out_of_memory));
 }
 
-// What was printed has also arrived: a full disk behind `> file` is an error.
-int finish(const std::string& where, ExitCode code) {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    return complain(where, fmt::format("standard output: cannot write: {}", std::strerror(errno)),
-                    ExitCode::cannot_write);
-  }
-  return static_cast<int>(code);
-}
-
-int perform(const std::string& where, const Action& action) {
-  try {
-    return finish(where, action());
-  } catch (const Failure& failure) {
-    return complain(where, failure.what(), failure.code);
-  } catch (const std::bad_alloc&) {
-    return complain(where, "out of memory", ExitCode::out_of_memory);
-  } catch (const std::exception& error) {
-    return complain(where, error.what(), ExitCode::internal);
-  }
-}
+// Before static objects, some of which take memory (CLI11's).
+[[gnu::constructor(101)]] void install_new_handler() { std::set_new_handler(end_without_memory); }
 
 std::string help_of(const CLI::App& app, const Command& command) {
   std::string options = app.help();
@@ -84,9 +74,9 @@ std::string help_of(const CLI::App& app, const Command& command) {
   return options.insert(options.find("\nUsage:"), "\n") + command.notes + "\n";
 }
 
-int run_command(const Command& command, int argc, const char* const* argv) {
-  const std::string where = std::string("tilewise ") + command.name;
-  CLI::App app(command.summary, where);
+ExitCode run_command(const Command& command, int argc, const char* const* argv) {
+  const std::string name = std::string("tilewise ") + command.name;
+  CLI::App app(command.summary, name);
   app.get_formatter()->column_width(32);
   app.set_help_flag();
   Arguments arguments(app);
@@ -95,31 +85,54 @@ int run_command(const Command& command, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", help_of(app, command));
-    return finish(where, ExitCode::ok);
+    write_output(help_of(app, command));
+    return ExitCode::ok;
   } catch (const CLI::ParseError& error) {
-    return complain(where, fmt::format("{}\nSee {} --help.", error.what(), where), ExitCode::usage);
+    fail(ExitCode::usage, "{}; see {} --help", error.what(), name);
   }
-  return perform(where, action);
+  return action();
+}
+
+ExitCode run_named(int argc, const char* const* argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "help") {
+    write_output(general_help());
+    return ExitCode::ok;
+  }
+  if (name == "--version") {
+    write_output(version_text());
+    return ExitCode::ok;
+  }
+  for (const Command* command : kCommands) {
+    if (name != command->name) continue;
+    complain_of(command->name);
+    return run_command(*command, argc - 1, argv + 1);
+  }
+  const std::string problem = name.empty() ? "a command is needed" : "no command " + in_quotes(name);
+  fail(ExitCode::usage, "{}; see tilewise --help", problem);
+}
+
+int complain_and_end(const char* message, ExitCode code) {
+  complain(message);
+  return static_cast<int>(code);
 }
 
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
-  const std::string_view name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "-h" || name == "help") {
-    fmt::print("{}", general_help());
-    return finish("tilewise", ExitCode::ok);
+  occupy_standard_descriptors();
+  try {
+    const ExitCode code = run_named(argc, argv);
+    // What was printed has also arrived: a full disk behind `> file` is an error.
+    if (!flush_output()) fail(ExitCode::cannot_write, "standard output: cannot write: {}", std::strerror(errno));
+    return static_cast<int>(code);
+  } catch (const Failure& failure) {
+    return complain_and_end(failure.what(), failure.code);
+  } catch (const std::bad_alloc&) {
+    return complain_and_end(kOutOfMemory, ExitCode::out_of_memory);
+  } catch (const std::exception& error) {
+    return complain_and_end(error.what(), ExitCode::internal);
   }
-  if (name == "--version") {
-    fmt::print("{}", version_text());
-    return finish("tilewise", ExitCode::ok);
-  }
-  const auto* const found =
-      std::find_if(kCommands.begin(), kCommands.end(), [&](const Command* command) { return name == command->name; });
-  if (found != kCommands.end()) return run_command(**found, argc - 1, argv + 1);
-  const std::string problem = name.empty() ? "a command is needed" : "no command " + in_quotes(name);
-  return complain("tilewise", fmt::format("{}\n{}\nSee tilewise --help.", problem, kUsage), ExitCode::usage);
 }
 
 }  // namespace tilewise::cli

@@ -7,6 +7,7 @@
 #include "cli/peak_memory.h"
 #include "cli/prepared.h"
 #include "cli/run_files.h"
+#include "cli/standard_streams.h"
 #include "cli/stopwatch.h"
 #include "cli/table.h"
 #include "cli/tensors.h"
@@ -42,8 +43,9 @@ class Run {
     if (inputs_.has("dout")) compute(&grad_);
     const std::optional<int64_t> peak_bytes = peak.growth();
     const NamedArrays results = wanted_results();
+    const std::string told = report(results, peak_bytes);  // before anything is replaced: it may run out of memory
     outputs_.write(results);
-    report(results, peak_bytes);
+    write_output(told);
     return ExitCode::ok;
   }
 
@@ -110,7 +112,7 @@ class Run {
     steps_.push_back({prepared.plan(), problem, stopwatch.seconds() * 1e3});
   }
 
-  void report(const NamedArrays& results, std::optional<int64_t> peak_bytes) const {
+  std::string report(const NamedArrays& results, std::optional<int64_t> peak_bytes) const {
     using enum Column::Place;
     Table table(joined<Column>({{"kernel", "kernel", shown},
                                 {"pass", "pass", record},
@@ -129,14 +131,14 @@ class Run {
           {int64_t{step.plan.settings.workers}, step.ms, static_cast<int64_t>(step.plan.sizing.workspace_bytes),
            cell_of(peak_bytes)}));
     }
-    fmt::print("{}", table.render(o_.json ? Format::json : Format::text));
-    if (o_.json) return;
+    if (o_.json) return table.render(Format::json);
     std::string what;
     for (const auto& [role, array] : results) {
       what +=
           fmt::format("{}{} {} {}", what.empty() ? "" : ", ", role, shape_text(array->shape), name_of(array->dtype));
     }
-    fmt::print("wrote {}: {}\n", fmt::join(outputs_.paths(), ", "), what);
+    const std::string paths = printable(fmt::format("{}", fmt::join(outputs_.paths(), ", ")));
+    return fmt::format("{}wrote {}: {}\n", table.render(Format::text), paths, what);
   }
 
   struct Step {
@@ -180,7 +182,10 @@ Action declare_run(Arguments& arguments) {
   arguments.text("--kernel", o->kernel, "NAME", "kernel, by parts of its name [the one that a call gets]");
   arguments.integer("--threads", o->threads, {0, kMostThreads}, "threads, 0 = all cores");
   arguments.integer("--fast-memory", o->fast_memory, kExtent, "M of standard and v1, fp32 elements [L2 / 4]");
-  return [o] { return Run(*o).run(); };
+  return [o] {
+    check_kernel_option(o->kernel);
+    return Run(*o).run();
+  };
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // tilewise traffic: the bytes that each algorithm moves between slow and fast memory, by the model.
-#include <fmt/format.h>
-
 #include <array>
 
 #include "cli/commands.h"
 #include "cli/format_options.h"
 #include "cli/shape_lists.h"
+#include "cli/standard_streams.h"
 #include "cli/table.h"
 #include "core/device.h"
 #include "traffic/traffic.h"
@@ -71,7 +70,7 @@ ExitCode print_traffic(const TrafficOptions& o) {
       }
     }
   }
-  fmt::print("{}", table.render(o.format.format()));
+  write_output(table.render(o.format.format()));
   return ExitCode::ok;
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -31,7 +32,15 @@ template <typename... Args>
   throw Failure(code, fmt::format(pattern, std::forward<Args>(args)...));
 }
 
-// Text from outside, fit for a message: in quotes, cut after 60 bytes, control characters as \xNN.
+// Text from outside is shown with control characters as \xNN: it cannot steer a terminal or start a line.
+struct ShownByte {
+  std::array<char, 4> chars;
+  size_t size;
+};
+ShownByte shown_byte(char c);
+std::string printable(std::string_view text);
+
+// The same in quotes, cut after 60 bytes.
 std::string in_quotes(std::string_view text);
 
 }  // namespace tilewise::cli

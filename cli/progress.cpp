@@ -1,11 +1,11 @@
 #include "cli/progress.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+
+#include "cli/standard_streams.h"
 
 namespace tilewise::cli {
 
@@ -20,15 +20,13 @@ void Progress::show(int64_t done, const std::string& doing) {
   constexpr int64_t kWidth = 24;
   const auto filled = static_cast<size_t>(std::clamp<int64_t>(kWidth * done / steps_, 0, kWidth));
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
-  fmt::print(stderr, "\r[{}] {}/{} {:.40}\x1b[K", bar, done, steps_, doing);
-  std::fflush(stderr);
+  write_error(fmt::format("\r[{}] {}/{} {:.40}\x1b[K", bar, done, steps_, doing));
   drawn_ = true;
 }
 
 void Progress::clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  write_error("\r\x1b[K");
   drawn_ = false;
 }
 

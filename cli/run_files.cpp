@@ -1,7 +1,6 @@
 #include "cli/run_files.h"
 
 #include <algorithm>
-#include <set>
 
 #include "cli/failure.h"
 #include "cli/files/npy.h"
@@ -52,10 +51,12 @@ tw_tensor RunInputs::trailing(const std::string& role, int axes) const {
 }
 
 RunOutputs::RunOutputs(const RunOptions& o) {
-  std::set<std::string> paths;
   const auto add = [&](const char* role, const std::string& path) {
-    if (!paths.insert(path).second) fail(ExitCode::usage, "{}: two outputs go into this file", path);
-    files_.emplace_back(role, std::make_unique<OutputFile>(path));
+    auto file = std::make_unique<OutputFile>(path);
+    const bool twice =
+        std::any_of(files_.begin(), files_.end(), [&](const auto& f) { return f.second->replaces_same(*file); });
+    if (twice) fail(ExitCode::usage, "{}: two outputs go into this file", path);
+    files_.emplace_back(role, std::move(file));
   };
   if (!o.output.empty()) add(kAll, o.output);
   for (const Given& given :

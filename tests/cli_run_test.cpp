@@ -232,27 +232,99 @@ TEST_F(CliRun, AFullDiskLeavesEverythingAsItWas) {
   put("out", "precious");
   put("lse.npy", "also");
   constexpr rlim_t kTooSmall = 4096;
-  const Finished one = tilewise({"run", "in", "--output", "out"}, kTooSmall);
+  const Finished one = tilewise({"run", "in", "--output", "out"}, {.largest_file = kTooSmall});
   EXPECT_EQ(one.code, 4) << one.err;
   EXPECT_TRUE(holds(one.err, "out: cannot write: File too large")) << one.err;
   // The first file would fit, the second does not: neither appears.
-  const Finished two = tilewise({"run", "in", "--lse", "lse.npy", "--out", "out.npy"}, kTooSmall);
+  const Finished two = tilewise({"run", "in", "--lse", "lse.npy", "--out", "out.npy"}, {.largest_file = kTooSmall});
   EXPECT_EQ(two.code, 4) << two.err;
   EXPECT_EQ(get("out"), "precious");
   EXPECT_EQ(get("lse.npy"), "also");
   EXPECT_EQ(names(), (std::vector<std::string>{"in", "lse.npy", "out"}));
 }
 
-TEST_F(CliRun, AnInterruptLeavesNothing) {
+TEST_F(CliRun, NoSignalLeavesAnything) {
   const Array q = floats({1, 4096, 4, 64}, wave);
   write("in", {{"q", &q}, {"k", &q}, {"v", &q}});
-  const pid_t child = start({"run", "in", "--output", "out", "--kernel", "reference", "--threads", "1"});
-  for (int i = 0; i < 2000 && names().size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(names().size(), 2u);  // the input and the temporary
-  kill(child, SIGINT);
-  EXPECT_EQ(wait_for(child).signal, SIGINT);
-  EXPECT_EQ(names(), std::vector<std::string>{"in"});
+  for (const int signal :
+       {SIGINT,    SIGTERM, SIGHUP,  SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM, SIGPROF,  SIGPOLL, SIGPWR,
+        SIGSTKFLT, SIGSYS,  SIGTRAP, SIGABRT, SIGBUS,  SIGFPE,  SIGSEGV, SIGILL,  SIGPIPE,   SIGRTMIN, SIGRTMAX}) {
+    const pid_t child = start({"run", "in", "--output", "out", "--kernel", "reference", "--threads", "1"});
+    for (int i = 0; i < 2000 && names().size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(names().size(), 2u);  // the input and the temporary
+    kill(child, signal);
+    EXPECT_EQ(wait_for(child).signal, signal);
+    EXPECT_EQ(names(), std::vector<std::string>{"in"}) << "signal " << signal;
+    fs::remove(work() / "in");
+    write("in", {{"q", &q}, {"k", &q}, {"v", &q}});
+  }
 }
+
+TEST_F(CliRun, AFileIsOneFileByAnyName) {
+  write_layer();
+  put("old.npy", "precious");
+  fs::create_directory(work() / "folder");
+  fs::create_symlink("old.npy", work() / "link.npy");
+  fs::create_symlink("new.npy", work() / "dangling.npy");
+  fs::create_directory_symlink(".", work() / "here");
+  fs::create_hard_link(work() / "old.npy", work() / "hard.npy");
+  const std::string absolute = (work() / "new.npy").string();
+  const std::vector<std::string> before = names();
+  const std::pair<std::string, std::string> cases[] = {
+      {"new.npy", "./new.npy"},         {"new.npy", absolute},         {"new.npy", "folder/../new.npy"},
+      {"new.npy", "here/here/new.npy"}, {"new.npy", "dangling.npy"},   {"old.npy", "link.npy"},
+      {"old.npy", "hard.npy"},          {"link.npy", "here/link.npy"}, {"dangling.npy", "here/dangling.npy"},
+  };
+  for (const auto& [out, lse] : cases) {
+    const Finished run = tilewise({"run", "layer.safetensors", "--out", out, "--lse", lse});
+    EXPECT_EQ(run.code, 2) << out << " " << lse;
+    EXPECT_TRUE(holds(run.err, lse + ": two outputs")) << run.err;
+    EXPECT_EQ(names(), before) << out << " " << lse;
+    EXPECT_EQ(get("old.npy"), "precious");
+  }
+}
+
+TEST_F(CliRun, ALinkStaysALink) {
+  write_layer();
+  fs::create_directory(work() / "folder");
+  fs::create_symlink("folder/new", work() / "link");
+  fs::create_symlink("link", work() / "second");
+  EXPECT_EQ(tilewise({"run", "layer.safetensors", "--output", "second"}).code, 0);
+  EXPECT_TRUE(fs::is_symlink(work() / "second"));
+  EXPECT_TRUE(fs::is_symlink(work() / "link"));
+  EXPECT_EQ(read("folder/new", "out").shape, (Shape{1, 5, 2, 4}));
+  fs::create_symlink("loop", work() / "loop");
+  const Finished loop = tilewise({"run", "layer.safetensors", "--output", "loop"});
+  EXPECT_EQ(loop.code, 4);
+  EXPECT_TRUE(holds(loop.err, "loop: cannot open: Too many levels")) << loop.err;
+  EXPECT_TRUE(fs::is_symlink(work() / "loop"));
+}
+
+#ifdef TILEWISE_FAILING_MALLOC
+// The Nth allocation of the process fails, for many N, alone and with all after it.
+TEST_F(CliRun, OutOfMemoryAnywhereIsToldAndLeavesNothing) {
+  write_layer();
+  const std::vector<std::string> before = names();
+  for (const std::string variable : {"FAIL_AT", "FAIL_FROM"}) {
+    int refused = 0;
+    for (int n = 2, survived = 0; survived < 30; n += 11) {
+      const Surroundings around = {
+          .environment = {{"LD_PRELOAD", TILEWISE_FAILING_MALLOC}, {variable, std::to_string(n)}}};
+      const Finished run = tilewise({"run", "layer.safetensors", "--dout", "dout", "--output", "o"}, around);
+      if (run.code == 0) {
+        ++survived;
+        fs::remove(work() / "o");
+        continue;
+      }
+      ++refused, survived = 0;
+      EXPECT_EQ(run.code, 6) << variable << " " << n << " signal " << run.signal << "\n" << run.err;
+      EXPECT_TRUE(holds(run.err, "out of memory")) << variable << " " << n << "\n" << run.err;
+      ASSERT_EQ(names(), before) << variable << " " << n;
+    }
+    EXPECT_GT(refused, 20);
+  }
+}
+#endif
 
 TEST_F(CliRun, TheInputMayBeReplaced) {
   write_layer();

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -26,6 +27,15 @@ struct Finished {
   std::string out, err;
 
   nlohmann::ordered_json json() const { return nlohmann::ordered_json::parse(out); }
+};
+
+// Where the command runs, as far as it is not usual.
+constexpr const char* kClosed = "closed";
+struct Surroundings {
+  std::string out = {}, err = {};        // paths of standard output and standard error, or kClosed
+  rlim_t largest_file = RLIM_INFINITY;   // bytes that fit on the disk, so to say
+  rlim_t address_space = RLIM_INFINITY;  // bytes
+  std::map<std::string, std::string> environment = {};
 };
 
 inline std::string text_of(const fs::path& path) {
@@ -56,38 +66,49 @@ class CliTest : public testing::Test {
     return all;
   }
 
-  // `largest_file`: bytes that fit on the disk, so to say.
-  Finished tilewise(const std::vector<std::string>& args, rlim_t largest_file = RLIM_INFINITY,
-                    const std::string& out_path = "") const {
-    return wait_for(start(args, largest_file, out_path), out_path);
+  Finished tilewise(const std::vector<std::string>& args, const Surroundings& around = {}) const {
+    return wait_for(start(args, around), around);
   }
 
-  pid_t start(const std::vector<std::string>& args, rlim_t largest_file = RLIM_INFINITY,
-              const std::string& out_path = "") const {
-    const std::string out = out_path.empty() ? (folder_ / "out").string() : out_path, err = (folder_ / "err").string();
+  pid_t start(const std::vector<std::string>& args, const Surroundings& around = {}) const {
     std::vector<char*> argv = {const_cast<char*>("tilewise")};
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);
     const pid_t child = fork();
     if (child != 0) return child;
-    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
-    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+    connect(STDOUT_FILENO, around.out, folder_ / "out");
+    connect(STDERR_FILENO, around.err, folder_ / "err");
     if (chdir(work().c_str()) != 0) _exit(126);
-    const rlimit limit = {largest_file, RLIM_INFINITY};
-    if (largest_file != RLIM_INFINITY) setrlimit(RLIMIT_FSIZE, &limit);
+    limit(RLIMIT_FSIZE, around.largest_file);
+    limit(RLIMIT_AS, around.address_space);
+    for (const auto& [name, value] : around.environment) setenv(name.c_str(), value.c_str(), 1);
     execv(TILEWISE_COMMAND, argv.data());
     _exit(127);
   }
 
-  Finished wait_for(pid_t child, const std::string& out_path = "") const {
+  Finished wait_for(pid_t child, const Surroundings& around = {}) const {
     int status = 0;
     waitpid(child, &status, 0);
     Finished finished;
     if (WIFEXITED(status)) finished.code = WEXITSTATUS(status);
     if (WIFSIGNALED(status)) finished.signal = WTERMSIG(status);
-    if (out_path.empty()) finished.out = text_of(folder_ / "out");
-    finished.err = text_of(folder_ / "err");
+    if (around.out.empty()) finished.out = text_of(folder_ / "out");
+    if (around.err.empty()) finished.err = text_of(folder_ / "err");
     return finished;
+  }
+
+ private:
+  static void connect(int descriptor, const std::string& given, const fs::path& usual) {
+    if (given == kClosed) {
+      close(descriptor);
+    } else {
+      dup2(open((given.empty() ? usual : fs::path(given)).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), descriptor);
+    }
+  }
+  template <typename Resource>
+  static void limit(Resource resource, rlim_t most) {
+    const rlimit limits = {most, RLIM_INFINITY};
+    if (most != RLIM_INFINITY) setrlimit(resource, &limits);
   }
 
   fs::path folder_;

@@ -81,9 +81,11 @@ TEST_F(CliUsage, WrongArgumentsAreNamedWithTheirRule) {
       {{"bench", "--scale", "big"}, "--scale: 'big' is not a number"},
       {{"bench", "--dropout", "1.5", "--seqlen", "8"}, "dropout_p"},
       {{"explain", "--top-left", "--window-left", "-1"}, "--window-left: -1 is less than 0"},
-      {{"bench", "--seqlen", "8", "--kernel", "nothing"}, "nothing"},
-      {{"explain", "--kernel", "nothing"}, "nothing"},
-      {{"verify", "--kernel", "nothing"}, "no kernel is named 'nothing'"},
+      {{"bench", "--seqlen", "8", "--kernel", "tiled,nothing"}, "--kernel: no kernel is named 'nothing'"},
+      {{"explain", "--kernel", "nothing"}, "--kernel: no kernel is named 'nothing'"},
+      {{"verify", "--kernel", "nothing"}, "--kernel: no kernel is named 'nothing'"},
+      {{"run", "--kernel", "nothing"}, "--kernel: no kernel is named 'nothing'"},
+      {{"verify", "--first", "9223372036854775807"}, "--first: 9223372036854775807 is more than"},
       {{"run"}, "INPUT"},
   };
   for (const auto& [args, rule] : cases) {
@@ -112,9 +114,64 @@ TEST_F(CliUsage, WhatNoKernelServesIsUnsupported) {
 }
 
 TEST_F(CliUsage, AFullDiskBehindStandardOutputIsAnError) {
-  const Finished run = tilewise({"explain", "--json"}, RLIM_INFINITY, "/dev/full");
+  const Finished run = tilewise({"explain", "--json"}, {.out = "/dev/full"});
   EXPECT_EQ(run.code, 4);
   EXPECT_TRUE(holds(run.err, "standard output: cannot write")) << run.err;
+}
+
+TEST_F(CliUsage, ErrorsKeepTheirExitCodesWhereStandardErrorTakesNothing) {
+  const std::pair<std::vector<std::string>, int> cases[] = {
+      {{"frobnicate"}, 2},
+      {{"bench", "--heads", "0"}, 2},
+      {{"run", "gone", "--output", "o"}, 3},
+      {{"explain", "--head-dim", "600"}, 5},
+      {{"bench", "--seqlen", "8", "--head-dim", "600"}, 5},
+      {{"bench", "--seqlen", "9999999999"}, 6},
+  };
+  for (const auto& [args, code] : cases) {
+    EXPECT_EQ(tilewise(args, {.err = "/dev/full"}).code, code) << args[0];
+    EXPECT_EQ(tilewise(args, {.err = kClosed}).code, code) << args[0];
+  }
+  for (const char* command : kCommands) {
+    EXPECT_EQ(tilewise({command, "--help"}, {.out = "/dev/full", .err = "/dev/full"}).code, 4) << command;
+    EXPECT_EQ(tilewise({command, "--help"}, {.out = kClosed, .err = kClosed}).code, 4) << command;
+  }
+  EXPECT_EQ(tilewise({"--help"}, {.out = "/dev/full"}).code, 4);
+}
+
+TEST_F(CliUsage, AnErrorIsOneLineThatCannotSteerTheTerminal) {
+  const std::vector<std::string> cases[] = {{},
+                                            {"new\nline"},
+                                            {"bench", "--frob\nnicate"},
+                                            {"bench", "extra\x1b[2J"},
+                                            {"bench", "--seqlen", "8", "--head-dim", "600"},
+                                            {"run", "gone\n\x1b[2J", "--output", "o"},
+                                            {"run", "gone", "--output", "no\n\x1b/o"},
+                                            {"run", "--query", "q\n.npy", "--output", "o"}};
+  for (const std::vector<std::string>& args : cases) {
+    const Finished run = tilewise(args);
+    EXPECT_NE(run.code, 0);
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_FALSE(holds(run.err, "\x1b")) << run.err;
+    EXPECT_EQ(run.err.rfind("tilewise", 0), 0u) << run.err;
+  }
+}
+
+TEST_F(CliUsage, SeedsHave64Bits) {
+  for (const char* option : {"--dropout-seed", "--dropout-offset"}) {
+    EXPECT_EQ(tilewise({"explain", "--dropout", "0.5", option, "18446744073709551615"}).code, 0) << option;
+    for (const char* wrong : {"18446744073709551616", "-1", "", "1.0"}) {
+      const Finished run = tilewise({"explain", option, wrong});
+      EXPECT_EQ(run.code, 2) << option << " " << wrong;
+      EXPECT_TRUE(holds(run.err, option)) << run.err;
+    }
+  }
+}
+
+TEST_F(CliUsage, TheMemoryThatCanBeHadIsThatOfTheProcess) {
+  const Finished run = tilewise({"bench", "--seqlen", "65536", "--heads", "16"}, {.address_space = 200 << 20});
+  EXPECT_EQ(run.code, 6) << run.err;
+  EXPECT_TRUE(std::regex_search(run.err, std::regex("[0-9.]+ MiB can be had"))) << run.err;
 }
 
 std::string on_terminal(const std::vector<const char*>& args) {

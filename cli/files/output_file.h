@@ -2,9 +2,12 @@
 // commit, or when a signal ends the process, nothing is left and the target stays as it was.
 #pragma once
 
-#include <cstdint>
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tilewise::cli {
 
@@ -18,6 +21,7 @@ class OutputFile {
   ~OutputFile();
 
   const std::string& path() const { return path_; }
+  bool replaces_same(const OutputFile& other) const;  // one file, by whatever names
   void write(std::string_view bytes);
   void sync();    // all bytes are on the disk when it returns
   void commit();  // after sync
@@ -27,9 +31,13 @@ class OutputFile {
   void create_beside_target();
   void discard();
 
-  std::string path_, target_, temporary_;  // target: path without symbolic links
+  std::string path_, target_, temporary_;       // target: where links lead, in its folder's own name
+  std::optional<std::pair<dev_t, ino_t>> old_;  // the file that is replaced
   int descriptor_ = -1;
   int slot_ = -1;
 };
+
+// What files without a commit have written so far. Takes no memory, may be called in a signal handler.
+void remove_temporaries() noexcept;
 
 }  // namespace tilewise::cli
