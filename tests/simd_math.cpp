@@ -14,6 +14,11 @@ class SimdMath : public SimdTest {
     for (float y : out) EXPECT_EQ(bits_of(y), bits_of(out[0])) << x;
     return out[0];
   }
+  float multiple_at(float c, float x) {
+    std::vector<float> in(ops.lanes, x), out(ops.lanes);
+    ops.exp2_of_multiple(c, in.data(), out.data());
+    return out[0];
+  }
 };
 
 TEST_P(SimdMath, Exp2KeepsItsBound) {
@@ -29,8 +34,26 @@ TEST_P(SimdMath, Exp2IsExactAtWholeNumbers) {
   for (int n = -125; n < 127; ++n) EXPECT_EQ(at(ops.exp2, static_cast<float>(n)), std::ldexp(1.f, n));
 }
 
-TEST_P(SimdMath, Exp2StopsAt125Below) {
-  for (float x : {-125.5f, -126.f, -1000.f, -1e30f, -INFINITY}) EXPECT_EQ(at(ops.exp2, x), 0x1p-125f);
+// Not 2^-125 for all of them, and no subnormal number in between.
+TEST_P(SimdMath, SmallPowersAre0) {
+  for (float x : {-126.f, -127.f, -150.f, -1000.f, -1e7f, -1e10f, -1e30f, -3.4028235e38f, -INFINITY}) {
+    EXPECT_EQ(bits_of(at(ops.exp2, x)), 0u) << x;
+    EXPECT_EQ(bits_of(at(ops.exp, x)), 0u) << x;
+    for (float c : {1.442695f, 1.f, 30.f}) EXPECT_EQ(bits_of(multiple_at(c, x)), 0u) << c << " " << x;
+  }
+  for (float x = -127; x < -124; x += 0x1p-12f) {
+    for (float y : {at(ops.exp2, x), at(ops.exp, x / 1.442695f), multiple_at(1, x)})
+      EXPECT_TRUE(y == 0 ? x < -125 : std::isnormal(y)) << x;
+  }
+}
+
+TEST_P(SimdMath, Exp2OfMultipleKeepsItsBound) {
+  for (float c : {0.125f, 1.442695f, 7.f})
+    for (int i = -125 << 8; i < 126 << 8; ++i) {
+      const float from = (static_cast<float>(i) * 0x1p-8f + 0x1.3p-10f) / c;
+      const double bound = ops.exp2_error + std::fabs(from * c) * ops.exp_error_growth;
+      ASSERT_LE(std::fabs(multiple_at(c, from) / std::exp2(double{from} * double{c}) - 1), bound) << c << " " << from;
+    }
 }
 
 TEST_P(SimdMath, ExpKeepsItsBound) {
@@ -39,7 +62,6 @@ TEST_P(SimdMath, ExpKeepsItsBound) {
     const double bound = ops.exp2_error + std::fabs(from) * ops.exp_error_growth;
     ASSERT_LE(std::fabs(at(ops.exp, from) / std::exp(double{from}) - 1), bound) << from;
   }
-  for (float x : {-87.f, -1000.f, -1e30f, -INFINITY}) EXPECT_NEAR(at(ops.exp, x) / 0x1p-125, 1, 0.1) << x;
 }
 
 // Quiet and signalling, of both signs, with payloads.

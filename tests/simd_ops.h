@@ -42,7 +42,6 @@ struct SimdOps {
   void (*select)(const float* mask, const float* yes, const float* no, float* to);
   void (*is_nan)(const float* a, float* to);
   bool (*any)(const float* mask);
-  void (*clamp_below)(const float* a, float floor, float* to);
   void (*transpose)(float* square);  // [lanes][lanes]
   ElementOps f32, f16, bf16, boolean;
 
@@ -53,6 +52,7 @@ struct SimdOps {
 
   void (*exp2)(const float* x, float* to);  // kLanes
   void (*exp)(const float* x, float* to);   // kLanes
+  void (*exp2_of_multiple)(float c, const float* x, float* to);
   void (*tanh)(const float* x, float* to);  // kLanes
   void (*rows_to_panel)(const float* rows, int64_t row, int64_t dims, float* panel);
   void (*panel_to_rows)(const float* panel, const float* factor, int64_t dims, float* rows, int64_t row);

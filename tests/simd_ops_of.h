@@ -61,7 +61,6 @@ void fill_traits(SimdOps& ops) {
   };
   ops.is_nan = [](const float* a, float* to) { S::store(to, S::is_nan(S::load(a))); };
   ops.any = [](const float* mask) { return S::any(S::load(mask)); };
-  ops.clamp_below = [](const float* a, float floor, float* to) { S::store(to, S::clamp_below(S::load(a), floor)); };
   ops.transpose = [](float* square) {
     typename S::Vec x[S::kLanes];
     for (int i = 0; i < S::kLanes; ++i) x[i] = S::load(square + i * S::kLanes);
@@ -76,6 +75,11 @@ template <class S>
 void fill_common(SimdOps& ops) {
   ops.exp2 = [](const float* x, float* to) { S::store(to, exp2<S>(S::load(x))); };
   ops.exp = [](const float* x, float* to) { S::store(to, exp<S>(S::load(x))); };
+  ops.exp2_of_multiple = [](float c, const float* x, float* to) {
+    typename S::Vec power[1] = {S::load(x)};
+    Exp2OfMultiple<S>(c).apply(power);
+    S::store(to, power[0]);
+  };
   ops.tanh = [](const float* x, float* to) { S::store(to, tanh<S>(S::load(x))); };
   ops.rows_to_panel = rows_to_panel<S>;
   ops.panel_to_rows = panel_to_rows<S>;

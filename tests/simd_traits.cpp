@@ -97,14 +97,6 @@ TEST_P(SimdTraits, IsNan) {
   }
 }
 
-TEST_P(SimdTraits, ClampBelow) {
-  for (float x : {-126.f, -125.f, -124.5f, 0.f, -0.f, 7.f, INFINITY, -INFINITY, -1e30f}) {
-    std::vector<float> a(ops.lanes, x), got(ops.lanes);
-    ops.clamp_below(a.data(), -125, got.data());
-    for (float y : got) EXPECT_EQ(y, std::fmax(x, -125.f));
-  }
-}
-
 TEST_P(SimdTraits, Transpose) {
   const int n = ops.lanes;
   std::vector<float> square(n * n);

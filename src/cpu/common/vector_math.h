@@ -29,45 +29,50 @@ template <class Simd>
   return p[0];
 }
 
-// 2^x for x < 127, relative error 1.6e-7 (1.8e-7 without FMA), exact at whole x. Below -125 it gives 2^-125; NaN stays
+// The least n whose 2^(n + f) is a normal number for every f. A power below it is 0: a key of no weight must not let
+// its value through, and numbers that are not normal are slow.
+inline constexpr float kLeastExponent = -125;
+
+// 2^x for x < 127, relative error 1.6e-7 (1.8e-7 without FMA), exact at whole x. Below -125.5 it gives 0; NaN stays
 // NaN.
 template <class Simd>
 typename Simd::Vec exp2(typename Simd::Vec x) {
   using S = Simd;
-  x = S::max(S::set(-125), x);
   const auto n = S::nearest(x);
-  return exp2_of_parts<S>(S::to_integer(n), S::sub(x, n));
+  const auto power = exp2_of_parts<S>(S::to_integer(n), S::sub(x, n));
+  return S::keep_unless(S::below(n, S::set(kLeastExponent)), power);
 }
 
-// e^x for x < 88 at the price of exp2; the error grows by |x| 2e-8 (8e-8 without FMA). Below -86.6 it gives 2^-125; NaN
-// stays NaN.
+// e^x for x < 88 at the price of exp2; the error grows by |x| 2e-8 (8e-8 without FMA). Below -87 it gives 0; NaN stays
+// NaN.
 template <class Simd>
 typename Simd::Vec exp(typename Simd::Vec x) {
   using S = Simd;
   const auto log2e = S::set(kLog2e);
-  x = S::max(S::set(-86.6f), x);
   const auto n = S::nearest(S::mul(x, log2e));
-  return exp2_of_parts<S>(S::to_integer(n), S::fms(x, log2e, n));
+  const auto power = exp2_of_parts<S>(S::to_integer(n), S::fms(x, log2e, n));
+  return S::keep_unless(S::below(n, S::set(kLeastExponent)), power);
 }
 
-// x[i] = 2^(c x[i]) for c x < 127, c > 0, as accurate as exp. Below -125 / c it gives 2^-125. Not for NaN. Step by step
-// for all kCount, so that each one's latency is filled by the others.
+// x[i] = 2^(c x[i]) for c x < 127, c > 0, as accurate as exp. Below -125.5 / c it gives 0. A NaN gives any number. Step
+// by step for all kCount, so that each one's latency is filled by the others.
 template <class Simd>
 struct Exp2OfMultiple {
   using Vec = typename Simd::Vec;
-  float c, least;
+  float c;
 
-  explicit Exp2OfMultiple(float c) : c(c), least(-125 / c) {}
+  explicit Exp2OfMultiple(float c) : c(c) {}
 
   template <int kCount>
   [[gnu::always_inline]] void apply(Vec (&x)[kCount]) const {
-    const Vec round = Simd::set(0x1.8p23f), factor = Simd::set(c);
+    constexpr float kRound = 0x1.8p23f;  // round + n has n in its low bits
+    const Vec round = Simd::set(kRound), least = Simd::set(kRound + kLeastExponent), factor = Simd::set(c);
     Vec shifted[kCount], f[kCount];
-    for (int i = 0; i < kCount; ++i) x[i] = Simd::clamp_below(x[i], least);
     for (int i = 0; i < kCount; ++i) shifted[i] = Simd::fma(x[i], factor, round);
     for (int i = 0; i < kCount; ++i) f[i] = Simd::sub(round, shifted[i]);
     for (int i = 0; i < kCount; ++i) f[i] = Simd::fma(x[i], factor, f[i]);
     exp2_of_parts<Simd>(shifted, f, x);
+    for (int i = 0; i < kCount; ++i) x[i] = Simd::keep_unless(Simd::below(shifted[i], least), x[i]);
   }
 };
 

@@ -75,13 +75,6 @@ struct Simd {
     return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
   }
 
-  // max(x, floor) for floor < 0, but a NaN may come out as floor. In the integer domain (a larger negative float is a
-  // larger unsigned integer), which leaves the two FMA pipes free.
-  static Vec clamp_below(Vec x, float floor) {
-    const __m256i least = _mm256_castps_si256(_mm256_set1_ps(floor));
-    return _mm256_castsi256_ps(_mm256_min_epu32(_mm256_castps_si256(x), least));
-  }
-
   // The whole number nearest to x, ties to even; and a whole number as an integer in the lane's bits.
   static Vec nearest(Vec x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static Vec to_integer(Vec whole) { return _mm256_castsi256_ps(_mm256_cvtps_epi32(whole)); }

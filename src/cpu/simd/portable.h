@@ -57,9 +57,6 @@ struct Simd {
   static void store_first(Half* p, Vec x, int64_t n) { write(p, narrow_half(x), n * 2); }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { write(p, narrow(x), n * 2); }
 
-  // max(x, floor) for floor < 0; a NaN comes out as floor.
-  static Vec clamp_below(Vec x, float floor) { return max(x, set(floor)); }
-
   // The whole number nearest to |x| < 2^22, ties to even; and a whole number as an integer in the lane's bits.
   static Vec nearest(Vec x) { return (x + set(0x1.8p23f)) - set(0x1.8p23f); }
   static Vec to_integer(Vec whole) { return (Vec) __builtin_convertvector(whole, Ints); }

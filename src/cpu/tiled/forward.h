@@ -44,7 +44,7 @@ class ForwardWorker {
         output_panel_(panel_floats<S>(problem.value_dim)),
         width_(round_up(greater(problem.head_dim, problem.value_dim), kLanes)),
         terms_(problem) {
-    // Within these bounds c is far from 0 and infinity, and -125 / c too.
+    // Within these bounds c is far from 0 and infinity, and the lazy bound too.
     const bool plain_scale = problem.softmax_scale > 0x1p-64f && problem.softmax_scale < 0x1p64f;
     natural_ = has_score_terms(problem) || !plain_scale;
     score_unit_ = natural_ ? 1 : problem.softmax_scale;
@@ -233,8 +233,8 @@ class ForwardWorker {
   float* scores(int64_t key) { return room_.scores + key / kRows % 2 * kRows * kCols; }
 
   void softmax(int64_t panel, int64_t key) {
-    bool all_live = room_.panel_range[panel].whole(first_key_ + key, first_key_ + key + kRows);
-    if (natural_) all_live &= finish_scores(key);
+    const bool all_live = room_.panel_range[panel].whole(first_key_ + key, first_key_ + key + kRows);
+    if (natural_) finish_scores(key);
     if (!all_live || !fast_softmax(panel, key)) careful_softmax(panel, key);
   }
 
@@ -316,22 +316,19 @@ class ForwardWorker {
     terms_.place(sequence_, heads, tokens);
   }
 
-  // S = softcap(softmax_scale S) + added, in place. False if a pair is dead by it.
-  bool finish_scores(int64_t key) {
+  // S = softcap(softmax_scale S) + added, in place; -inf where a pair is dead by it.
+  void finish_scores(int64_t key) {
     const Softcap<S> softcap(problem_);
     const bool capped = has_softcap(problem_), more = has_added(problem_);
     const Vec scale = S::set(problem_.softmax_scale);
     const float* added = room_.terms_t + key * kCols;
     float* tile = scores(key);
-    Vec dead = S::set(0);
     for (int i = 0; i < kRows * kCols; i += kLanes) {
       Vec s = S::mul(S::load(tile + i), scale);
       if (capped) s = softcap.of(s);
       if (more) s = add_terms<S>(s, S::load(added + i));
-      dead = S::either(dead, S::equal(s, S::set(-kInfinity)));
       S::store(tile + i, s);
     }
-    return !S::any(dead);
   }
 
   // Dropout thins P V, not l.
