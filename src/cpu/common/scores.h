@@ -32,13 +32,16 @@ typename Simd::Vec add_terms(typename Simd::Vec score, typename Simd::Vec added)
   return Simd::select(dead, added, Simd::add(score, added));
 }
 
-// cap * tanh(s / cap) and what its gradient is multiplied by.
+// cap * tanh(s / cap) and what its gradient is multiplied by. A cap near 0 makes all scores 0 as well as a smaller one,
+// whose inverse would be infinite.
 template <class Simd>
 struct Softcap {
   using Vec = typename Simd::Vec;
+  static constexpr float kLeast = 0x1p-126f;
   float cap, inverse;
 
-  explicit Softcap(const Problem& problem) : cap(problem.softcap), inverse(1 / cap) {}
+  explicit Softcap(const Problem& problem)
+      : cap(problem.softcap > kLeast ? problem.softcap : kLeast), inverse(1 / cap) {}
 
   Vec of(Vec score) const { return Simd::mul(Simd::set(cap), tanh<Simd>(Simd::mul(score, Simd::set(inverse)))); }
   Vec slope_at(Vec capped) const {
