@@ -142,5 +142,29 @@ TEST_P(FarTest, Backward) {
 
 INSTANTIATE_TEST_SUITE_P(ContractC5, FarTest, testing::Values(0, 1, 2));
 
+// ---- Sizes that are planned, not run.
+
+// All scores of all heads would take more bytes than 64 bits count; `standard` holds those of as many heads as fit.
+TEST(ContractC5, StandardPlansForSomeHeadsOfMany) {
+  constexpr int64_t kRows = 252864, kKeys = 118896, kHeads = 256;
+  for (const int64_t batch : {int64_t{1}, int64_t{1} << 10, int64_t{1} << 22, int64_t{1} << 30}) {
+    tw_attention a;
+    TW_INIT(a);
+    a.device_type = TW_CPU;
+    a.q = a.out = tw_tensor_of(nullptr, TW_F16, 1, kRows, kHeads, 1);
+    a.k = a.v = tw_tensor_of(nullptr, TW_F16, 1, kKeys, 1, 1);
+    a.cu_seqlens_q = a.cu_seqlens_k = tw_tensor_of(nullptr, TW_I32, batch + 1, 1, 1, 1);
+    Problem problem;
+    ASSERT_TRUE(make_problem(a, nullptr, false, problem).ok());
+    for (const Kernel* kernel : kernels_here(Pass::forward)) {
+      if (kernel->algorithm != Algorithm::standard) continue;
+      const double scores = 2 * 4.0 * kRows * kKeys,
+                   bytes = static_cast<double>(kernel->size(problem, {.fast_memory = 65536}).workspace_bytes);
+      EXPECT_GE(bytes, scores) << kernel->name << " " << batch;
+      EXPECT_LE(bytes, 1.1 * scores) << kernel->name << " " << batch;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tilewise::cases

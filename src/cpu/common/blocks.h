@@ -51,7 +51,8 @@ inline constexpr int64_t kBytesAtOnce = int64_t{64} << 20, kHeadBytes = 512;
   const int64_t floats = memory.rows * (squares * memory.row + 2) + memory.dk_sums + memory.dv_sums;
   memory.head_bytes = kHeadBytes + floats * 4;
   const int64_t all = problem.batch * problem.heads, group = problem.group();
-  memory.bytes = lesser(all * memory.head_bytes, greater(memory.head_bytes, kBytesAtOnce));
+  const int64_t most = greater(memory.head_bytes, kBytesAtOnce);
+  memory.bytes = all <= most / memory.head_bytes ? all * memory.head_bytes : most;  // all heads' bytes may pass 64 bits
   memory.heads = memory.bytes / memory.head_bytes;
   memory.heads = memory.heads >= group ? round_down(memory.heads, group) : 1;
   return memory;
