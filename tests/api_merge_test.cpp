@@ -155,6 +155,28 @@ const Rule kRules[] = {
     {"Null", [](Parts& p) { p.m.out.data = nullptr; }, kInvalid, "out.data is NULL"},
     {"NullParts", [](Parts& p) { p.m.lse_parts.data = nullptr; }, kInvalid, "lse_parts.data is NULL"},
     {"InPlace", [](Parts& p) { p.m.out.data = p.m.out_parts.data; }, kInvalid, "out shares memory with out_parts"},
+    {"OutIsTheSecondPart", [](Parts& p) { p.m.out.data = p.outs.data() + Parts::kRows * Parts::kDv; }, kInvalid,
+     "out shares memory with out_parts"},
+    {"OutIsInTheLastPart", [](Parts& p) { p.m.out.data = p.outs.data() + 2 * Parts::kRows * Parts::kDv - 1; }, kInvalid,
+     "out shares memory with out_parts"},
+    {"LseIsTheSecondPart", [](Parts& p) { p.m.lse.data = p.lses.data() + Parts::kRows; }, kInvalid,
+     "lse shares memory with lse_parts"},
+    {"LseIsInTheSecondPart", [](Parts& p) { p.m.lse.data = p.outs.data() + Parts::kRows * Parts::kDv + 9; }, kInvalid,
+     "lse shares memory with out_parts"},
+    {"LseAmongInterleavedParts",
+     [](Parts& p) {
+       p.m.out_part_stride = Parts::kDv;
+       p.m.out_parts.stride[2] = 2 * Parts::kDv, p.m.out_parts.stride[1] = 4 * Parts::kDv;
+       p.m.lse.data = p.outs.data() + 3 * Parts::kDv;
+     },
+     kInvalid, "lse shares memory with out_parts"},
+    {"OutIsABackwardPart",
+     [](Parts& p) {
+       p.m.out_parts.data = p.outs.data() + Parts::kRows * Parts::kDv;
+       p.m.out_part_stride = -Parts::kRows * Parts::kDv;
+       p.m.out.data = p.outs.data();
+     },
+     kInvalid, "out shares memory with out_parts"},
     {"LseInPlace", [](Parts& p) { p.m.lse.data = p.m.lse_parts.data; }, kInvalid, "lse shares memory with lse_parts"},
 };
 
@@ -169,6 +191,20 @@ TEST_P(MergeRule, IsRefusedByName) {
 }
 INSTANTIATE_TEST_SUITE_P(Api, MergeRule, testing::ValuesIn(kRules),
                          [](const auto& rule) { return std::string(rule.param.name); });
+
+// Between parts that leave room, an output may lie.
+TEST(Merge, OutputsBetweenParts) {
+  Parts p(2), apart(2);
+  ASSERT_EQ(apart.merge(), TW_OK);
+  std::vector<float> memory(3 * Parts::kRows * Parts::kDv);
+  std::copy(p.outs.begin(), p.outs.begin() + Parts::kRows * Parts::kDv, memory.begin());
+  std::copy(p.outs.begin() + Parts::kRows * Parts::kDv, p.outs.end(), memory.begin() + 2 * Parts::kRows * Parts::kDv);
+  p.m.out_parts.data = memory.data();
+  p.m.out_part_stride = 2 * Parts::kRows * Parts::kDv;
+  p.m.out.data = memory.data() + Parts::kRows * Parts::kDv;
+  ASSERT_EQ(p.merge(), TW_OK) << tw_last_error();
+  EXPECT_EQ(std::memcmp(p.m.out.data, apart.out.data(), apart.out.size() * sizeof(float)), 0);
+}
 
 TEST(Merge, NullIsRefused) {
   EXPECT_EQ(tw_attention_merge(nullptr, nullptr), kInvalid);

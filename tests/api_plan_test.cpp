@@ -310,5 +310,40 @@ TEST(ApiEnvironment, StrictRefusesTheFallback) {
   EXPECT_EQ(c.forward(), TW_OK) << "forced is asked for";
 }
 
+// Tensors at its first byte, in its midst and at its last bytes; right after it they may lie.
+TEST(ApiPlan, WorkspaceLiesApartFromTensors) {
+  for (const bool backward : {false, true}) {
+    Call c;
+    const tw_plan plan = plan_of(c, backward);
+    const uint64_t bytes = plan.workspace_bytes;
+    Workspace workspace(bytes + (1 << 16));
+    const auto run_it = [&] { return tw_attention_run(&plan, &c.a, backward ? &c.g : nullptr, &workspace.exec); };
+    const struct {
+      const char* name;
+      tw_tensor& tensor;
+    } tensors[] = {{"q", c.a.q},     {"k", c.a.k},   {"v", c.a.v},   {"out", c.a.out},
+                   {"lse", c.a.lse}, {"dq", c.g.dq}, {"dk", c.g.dk}, {"dout", c.g.dout}};
+    for (const auto& [name, tensor] : tensors) {
+      if (!backward && name[0] == 'd') continue;
+      void* const own = tensor.data;
+      for (const uint64_t offset : {uint64_t{0}, bytes / 2 / 64 * 64, bytes - 64}) {
+        tensor.data = static_cast<char*>(workspace.exec.workspace) + offset;
+        EXPECT_EQ(run_it(), TW_INVALID_ARGUMENT) << name << " " << offset;
+        EXPECT_TRUE(last_error_has((std::string("exec.workspace shares memory with ") + name + ":").c_str()))
+            << tw_last_error();
+      }
+      if (name[0] == 'd') {
+        EXPECT_EQ(tw_attention_backward(&c.a, &c.g, &workspace.exec), TW_INVALID_ARGUMENT) << name;
+      } else if (!backward) {
+        EXPECT_EQ(tw_attention_forward(&c.a, &workspace.exec), TW_INVALID_ARGUMENT) << name;
+      }
+      tensor.data = own;
+    }
+    std::memcpy(static_cast<char*>(workspace.exec.workspace) + bytes, c.q.data(), c.q.size() * sizeof(float));
+    c.a.q.data = static_cast<char*>(workspace.exec.workspace) + bytes;
+    EXPECT_EQ(run_it(), TW_OK) << tw_last_error();
+  }
+}
+
 }  // namespace
 }  // namespace tilewise::test

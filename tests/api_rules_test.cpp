@@ -64,6 +64,8 @@ const Rule kShapeRules[] = {
     {"LastStrideOfOut", [](Call& c) { c.a.out.stride[3] = 4; }, kInvalid, "out.stride[3] is 4"},
     {"OutRepeats", [](Call& c) { c.a.out.stride[0] = 0; }, kInvalid, "out.stride[0] is 0"},
     {"OutOverlapsItself", [](Call& c) { c.a.out.stride[2] = 5; }, kInvalid, "out.stride[2] is 5"},
+    {"LseAxesSwapped", [](Call& c) { std::swap(c.a.lse.shape[1], c.a.lse.shape[2]); }, kInvalid,
+     "lse.shape[1] is 3 but q.shape[2] is 4"},
     {"LseOverlapsItself", [](Call& c) { c.a.lse.stride[1] = 2; }, kInvalid, "lse.stride[1] is 2"},
 
     {"HeadDimZero", [](Call& c) { c.a.q.shape[3] = c.a.k.shape[3] = 0; }, kInvalid, "q.shape[3] is 0"},

@@ -5,6 +5,7 @@
 #include "api/packed_plan.h"
 #include "api/structs.h"
 #include "core/plan.h"
+#include "core/rules.h"
 
 namespace tilewise::api {
 namespace {
@@ -28,7 +29,7 @@ Status take_problem(const tw_attention* problem, const tw_attention_grad* grad, 
   return status;
 }
 
-Status check_workspace(const tw_exec& exec, uint64_t needed) {
+Status check_workspace(const tw_exec& exec, uint64_t needed, const Problem& problem) {
   if (exec.workspace_bytes < needed) {
     return failure(TW_WORKSPACE_TOO_SMALL, "exec.workspace_bytes is %llu: the plan needs %llu",
                    static_cast<unsigned long long>(exec.workspace_bytes), static_cast<unsigned long long>(needed));
@@ -37,7 +38,9 @@ Status check_workspace(const tw_exec& exec, uint64_t needed) {
   if (needed > 0 && reinterpret_cast<uintptr_t>(exec.workspace) % kWorkspaceAlignment != 0) {
     return failure(TW_INVALID_ARGUMENT, "exec.workspace is %p: it must be aligned to 256 bytes", exec.workspace);
   }
-  return {};
+  Rules rules;
+  if (needed > 0) check_workspace_apart(problem, exec.workspace, needed, rules);
+  return rules.first_broken();
 }
 
 Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
@@ -69,7 +72,7 @@ Status run_call(const tw_plan* packed, const tw_attention* given, const tw_atten
   if (Status status = take_exec(exec, call.problem.device_type, call.exec); !status.ok()) return status;
   if (Status status = make_problem(call.problem, call.grad_or_null(), true, problem); !status.ok()) return status;
   if (Status status = unpack(*packed, problem, plan); !status.ok()) return status;
-  if (Status status = check_workspace(call.exec, packed->workspace_bytes); !status.ok()) return status;
+  if (Status status = check_workspace(call.exec, packed->workspace_bytes, problem); !status.ok()) return status;
   return launch(plan, problem, call.exec);
 }
 
@@ -83,7 +86,7 @@ Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const 
   if (Status status = make_plan(problem, {}, plan); !status.ok()) return status;
   const uint64_t needed = plan.sizing.workspace_bytes;
   if (call.exec.workspace) {
-    if (Status status = check_workspace(call.exec, needed); !status.ok()) return status;
+    if (Status status = check_workspace(call.exec, needed, problem); !status.ok()) return status;
     return launch(plan, problem, call.exec);
   }
   void* own = nullptr;

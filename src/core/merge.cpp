@@ -36,21 +36,21 @@ void check_fit(const Merge& merge, Rules& rules) {
   check_extents("lse", merge.lse, {slots, heads, rows}, rules);
 }
 
-// Only the first part is looked at: others lie where the caller's stride leads.
 void check_apart(const Merge& merge, Rules& rules) {
   check_pointer("out", merge.out, rules);
   if (merge.lse) check_pointer("lse", merge.lse, rules);
   if (merge.parts > 0) check_pointer("out_parts", merge.out_parts, rules);
   if (merge.parts > 0) check_pointer("lse_parts", merge.lse_parts, rules);
   if (!rules.kept() || merge.parts == 0) return;
-  rules.require(!share_memory(merge.out, merge.out_parts),
+  const Parts outs{merge.out_part_stride, merge.parts}, lses{merge.lse_part_stride, merge.parts};
+  rules.require(!share_memory(merge.out, merge.out_parts, outs),
                 "out shares memory with out_parts: an output must lie apart");
-  rules.require(!share_memory(merge.out, merge.lse_parts),
+  rules.require(!share_memory(merge.out, merge.lse_parts, lses),
                 "out shares memory with lse_parts: an output must lie apart");
   if (!merge.lse) return;
-  rules.require(!share_memory(merge.lse, merge.out_parts),
+  rules.require(!share_memory(merge.lse, merge.out_parts, outs),
                 "lse shares memory with out_parts: an output must lie apart");
-  rules.require(!share_memory(merge.lse, merge.lse_parts),
+  rules.require(!share_memory(merge.lse, merge.lse_parts, lses),
                 "lse shares memory with lse_parts: an output must lie apart");
   rules.require(!share_memory(merge.lse, merge.out), "lse shares memory with out: an output must lie apart");
 }
@@ -60,10 +60,10 @@ void check_apart(const Merge& merge, Rules& rules) {
 Status make_merge(const tw_merge& given, Merge& merge) {
   Rules rules;
   check_device(given.device_type, given.device_index, given.threads, rules);
-  check_tensor("out_parts", given.out_parts, {4, kFp32, LastAxis::contiguous, false}, rules);
-  check_tensor("lse_parts", given.lse_parts, {3, kFp32, LastAxis::any, false}, rules);
-  check_tensor("out", given.out, {4, kFloats, LastAxis::contiguous, true}, rules);
-  check_tensor("lse", given.lse, {3, kFp32, LastAxis::any, true}, rules);
+  check_tensor("out_parts", given.out_parts, {4, kFp32, LastAxis::contiguous}, rules);
+  check_tensor("lse_parts", given.lse_parts, {3, kFp32, LastAxis::any}, rules);
+  check_tensor("out", given.out, {4, kFloats, LastAxis::contiguous}, rules);
+  check_tensor("lse", given.lse, {3, kFp32, LastAxis::any}, rules);
   rules.require(given.out_parts.dtype != TW_NONE, "out_parts is absent (its dtype is 0)");
   rules.require(given.lse_parts.dtype != TW_NONE, "lse_parts is absent (its dtype is 0)");
   rules.require(given.out.dtype != TW_NONE, "out is absent (its dtype is 0)");
@@ -77,6 +77,8 @@ Status make_merge(const tw_merge& given, Merge& merge) {
            tensor_of(given.lse_parts, 3),
            tensor_of(given.lse, 3)};
   check_fit(merge, rules);
+  if (rules.kept()) check_elements_apart("out", merge.out, rules);
+  if (rules.kept() && merge.lse) check_elements_apart("lse", merge.lse, rules);
   if (rules.kept()) check_parts(given, merge, rules);
   if (rules.kept()) check_apart(merge, rules);
   return rules.first_broken();

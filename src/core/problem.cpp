@@ -165,6 +165,7 @@ Status make_problem(const tw_attention& given, const tw_attention_grad* grad, bo
   take_scores_and_masks(given, problem);
   check_types(problem, rules);
   if (rules.kept()) check_shapes(given, problem, rules);
+  if (rules.kept()) check_overlaps(problem, rules);
   if (with_data && rules.kept()) check_memory(problem, rules);
   if (!rules.kept()) return rules.first_broken();
   bound_lengths_by_pairs(problem);

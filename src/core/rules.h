@@ -31,6 +31,8 @@ void check_tensors(const tw_attention& given, const tw_attention_grad* grad, Rul
 // How tensors fit together: presence and types, extents (rules_types.cpp, rules_shapes.cpp).
 void check_types(const Problem& problem, Rules& rules);
 void check_shapes(const tw_attention& given, const Problem& problem, Rules& rules);
+// Elements of one output lie apart (rules_memory.cpp). After the shapes: a wrong one often looks like an overlap.
+void check_overlaps(const Problem& problem, Rules& rules);
 // Data pointers: there, aligned, outputs apart from everything else (rules_memory.cpp).
 void check_memory(const Problem& problem, Rules& rules);
 
@@ -43,7 +45,6 @@ struct TensorRule {
   int axes;
   uint32_t types;
   LastAxis last;
-  bool is_written;
 };
 void check_tensor(const char* name, const tw_tensor& tensor, const TensorRule& rule, Rules& rules);
 
@@ -55,8 +56,18 @@ struct Extent {
 };
 void check_extents(const char* name, const Tensor& tensor, std::initializer_list<Extent> extents, Rules& rules);
 
+// Each stride is longer than all that the axes of shorter strides reach. The tensor has passed check_tensor.
+void check_elements_apart(const char* name, const Tensor& tensor, Rules& rules);
 void check_pointer(const char* name, const Tensor& tensor, Rules& rules);
 // True only if they surely share an element. Interleaved views, as of one (q, k, v) buffer, are nobody's fault.
 bool share_memory(const Tensor& a, const Tensor& b);
+// The same for any of `count` tensors that lie `stride` elements apart.
+struct Parts {
+  int64_t stride = 0, count = 1;
+};
+bool share_memory(const Tensor& tensor, const Tensor& first, Parts parts);
+
+// The workspace, where data is there.
+void check_workspace_apart(const Problem& problem, void* workspace, uint64_t bytes, Rules& rules);
 
 }  // namespace tilewise

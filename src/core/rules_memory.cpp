@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/rules.h"
 
@@ -9,26 +10,47 @@ bool is_empty(const Tensor& tensor) {
   return std::any_of(tensor.shape, tensor.shape + 4, [](int64_t extent) { return extent == 0; });
 }
 
-// The bytes between the lowest and the highest element, and whether there are no others between them.
+// The axis, not yet done and longer than 1, of the shortest stride; -1 if none is left.
+int shortest_stride(const Tensor& tensor, uint32_t done) {
+  int found = -1;
+  for (int axis = 0; axis < 4; ++axis) {
+    if (tensor.shape[axis] == 1 || (done >> axis & 1)) continue;
+    if (found < 0 || std::abs(tensor.stride[axis]) < std::abs(tensor.stride[found])) found = axis;
+  }
+  return found;
+}
+
+// The bytes between the lowest and the highest element of equal tensors at a stride, and whether there are surely no
+// others between them.
 struct Footprint {
   uintptr_t begin, end;
   bool gapless;
 
-  explicit Footprint(const Tensor& tensor) {
-    const int64_t size = size_of(tensor.type);
-    int64_t low = 0, high = 0, elements = 1;
-    for (int axis = 0; axis < 4; ++axis) {
-      const int64_t reach = tensor.stride[axis] * (tensor.shape[axis] - 1);
-      (reach < 0 ? low : high) += reach;
-      elements *= tensor.stride[axis] == 0 ? 1 : tensor.shape[axis];
+  explicit Footprint(const Tensor& tensor, Parts parts = {}) {
+    struct Axis {
+      int64_t stride, extent;
+    };
+    Axis axes[5] = {{parts.stride, parts.count}};
+    for (int axis = 0; axis < 4; ++axis) axes[axis + 1] = {tensor.stride[axis], tensor.shape[axis]};
+    std::sort(axes, axes + 5, [](Axis a, Axis b) { return std::abs(a.stride) < std::abs(b.stride); });
+    int64_t low = 0, high = 0;
+    gapless = true;
+    for (const auto& [stride, extent] : axes) {
+      if (extent == 1) continue;
+      gapless = gapless && std::abs(stride) <= high - low + 1;
+      (stride < 0 ? low : high) += stride * (extent - 1);
     }
     const auto data = reinterpret_cast<uintptr_t>(tensor.data);
-    begin = data + static_cast<uintptr_t>(low * size);
-    end = data + static_cast<uintptr_t>((high + 1) * size);
-    gapless = elements == high - low + 1;
+    begin = data + static_cast<uintptr_t>(low * size_of(tensor.type));
+    end = data + static_cast<uintptr_t>((high + 1) * size_of(tensor.type));
   }
 
   bool meets(uintptr_t byte) const { return byte >= begin && byte < end; }
+
+  bool shares_with(const Footprint& other) const {
+    return (gapless && (meets(other.begin) || meets(other.end - 1))) ||
+           (other.gapless && (other.meets(begin) || other.meets(end - 1)));
+  }
 };
 
 bool same_view(const Tensor& a, const Tensor& b) {
@@ -51,6 +73,26 @@ void check_output(const Problem& problem, const char* name, const Tensor& output
 
 }  // namespace
 
+void check_elements_apart(const char* name, const Tensor& tensor, Rules& rules) {
+  if (is_empty(tensor)) return;
+  int64_t reach = 0;  // of the axes so far; fits, since check_reach has passed
+  uint32_t done = 0;
+  for (int next; (next = shortest_stride(tensor, done)) >= 0; done |= 1u << next) {
+    const int64_t stride = std::abs(tensor.stride[next]);
+    rules.require(stride > reach,
+                  "%s.stride[%d] is %lld: elements of an output must not overlap, but shorter strides reach %lld", name,
+                  next, ll(tensor.stride[next]), ll(reach));
+    if (!rules.kept()) return;
+    reach += stride * (tensor.shape[next] - 1);
+  }
+}
+
+void check_overlaps(const Problem& problem, Rules& rules) {
+  each_tensor(problem, [&](const char* name, const Tensor& tensor, Role role) {
+    if (is_written(role, problem.pass)) check_elements_apart(name, tensor, rules);
+  });
+}
+
 void check_pointer(const char* name, const Tensor& tensor, Rules& rules) {
   const int64_t size = size_of(tensor.type);
   rules.require(tensor.data || is_empty(tensor), "%s.data is NULL but %s has elements", name, name);
@@ -61,10 +103,28 @@ void check_pointer(const char* name, const Tensor& tensor, Rules& rules) {
 
 bool share_memory(const Tensor& a, const Tensor& b) {
   if (is_empty(a) || is_empty(b)) return false;
-  if (a.data == b.data) return true;
-  const Footprint fa(a), fb(b);
-  return (fa.gapless && (fa.meets(fb.begin) || fa.meets(fb.end - 1))) ||
-         (fb.gapless && (fb.meets(fa.begin) || fb.meets(fa.end - 1)));
+  return a.data == b.data || Footprint(a).shares_with(Footprint(b));
+}
+
+bool share_memory(const Tensor& tensor, const Tensor& first, Parts parts) {
+  if (is_empty(tensor) || is_empty(first) || parts.count == 0) return false;
+  if (Footprint(tensor).shares_with(Footprint(first, parts))) return true;
+  Tensor part = first;
+  for (int64_t n = 0; n < parts.count; ++n, part.data += parts.stride * size_of(first.type)) {
+    if (share_memory(tensor, part)) return true;
+    if (parts.stride == 0) break;
+  }
+  return false;
+}
+
+void check_workspace_apart(const Problem& problem, void* workspace, uint64_t bytes, Rules& rules) {
+  Tensor room;
+  room.data = static_cast<char*>(workspace), room.type = Type::boolean;
+  room.shape[0] = static_cast<int64_t>(bytes), room.stride[0] = 1;
+  room.shape[1] = room.shape[2] = room.shape[3] = 1;
+  each_tensor(problem, [&](const char* name, const Tensor& tensor, Role) {
+    rules.require(!share_memory(tensor, room), "exec.workspace shares memory with %s: it must lie apart", name);
+  });
 }
 
 void check_memory(const Problem& problem, Rules& rules) {

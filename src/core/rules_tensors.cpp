@@ -62,30 +62,6 @@ void check_reach(const char* name, const tw_tensor& tensor, int axes, Rules& rul
   }
 }
 
-// The axis, not yet done and longer than 1, of the shortest stride; -1 if none is left.
-int shortest_stride(const tw_tensor& tensor, int axes, uint32_t done) {
-  int found = -1;
-  for (int axis = 0; axis < axes; ++axis) {
-    if (tensor.shape[axis] == 1 || (done >> axis & 1)) continue;
-    if (found < 0 || std::abs(tensor.stride[axis]) < std::abs(tensor.stride[found])) found = axis;
-  }
-  return found;
-}
-
-// Elements of an output lie apart if each stride is longer than all that the axes of shorter strides reach.
-void check_apart(const char* name, const tw_tensor& tensor, int axes, Rules& rules) {
-  int64_t reach = 0;  // of the axes so far; fits, since check_reach has passed
-  uint32_t done = 0;
-  for (int next; (next = shortest_stride(tensor, axes, done)) >= 0; done |= 1u << next) {
-    const int64_t stride = std::abs(tensor.stride[next]);
-    rules.require(stride > reach,
-                  "%s.stride[%d] is %lld: elements of an output must not overlap, but shorter strides reach %lld", name,
-                  next, ll(tensor.stride[next]), ll(reach));
-    if (!rules.kept()) return;
-    reach += stride * (tensor.shape[next] - 1);
-  }
-}
-
 }  // namespace
 
 void check_tensor(const char* name, const tw_tensor& tensor, const TensorRule& rule, Rules& rules) {
@@ -98,14 +74,11 @@ void check_tensor(const char* name, const tw_tensor& tensor, const TensorRule& r
   const int last = rule.axes - 1;
   rules.require(rule.last == LastAxis::any || tensor.shape[last] == 1 || tensor.stride[last] == 1,
                 "%s.stride[%d] is %lld: the last axis must have stride 1", name, last, ll(tensor.stride[last]));
-  if (rule.is_written && rules.kept()) check_apart(name, tensor, rule.axes, rules);
 }
 
 void check_tensors(const tw_attention& given, const tw_attention_grad* grad, Rules& rules) {
-  const Pass pass = grad ? Pass::backward : Pass::forward;
   const auto check = [&](const auto& field, const auto& from) {
-    check_tensor(field.name, from.*field.given, {field.axes, field.types, field.last, is_written(field.role, pass)},
-                 rules);
+    check_tensor(field.name, from.*field.given, {field.axes, field.types, field.last}, rules);
   };
   for (const auto& field : kProblemFields) check(field, given);
   if (!grad) return;
