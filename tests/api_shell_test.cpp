@@ -172,5 +172,32 @@ TEST(Shell, Merges) {
   EXPECT_FLOAT_EQ(lse[0], std::log(2.0f));
 }
 
+TEST(Shell, SpansHoldAllParts) {
+  const std::vector<float> parts(2 * 4, 3.0f), lse_parts(2, 0.0f);
+  std::vector<float> out(4), lse(1);
+  PartialResults p{.out_parts = {parts, 1, 1, 1, 4},
+                   .lse_parts = {lse_parts, 1, 1, 1},
+                   .parts = 2,
+                   .out_part_stride = 4,
+                   .lse_part_stride = 1,
+                   .out = {out, 1, 1, 1, 4},
+                   .lse = {lse, 1, 1, 1}};
+  const PartialResults good = p;
+  p.parts = 5;
+  EXPECT_EQ(merge(p).message, "out_parts: its span does not hold all parts");
+  p = good, p.out_part_stride = 5;
+  EXPECT_EQ(merge(p).message, "out_parts: its span does not hold all parts");
+  p = good, p.out_part_stride = -4;
+  EXPECT_EQ(merge(p).message, "out_parts: its span does not hold all parts");
+  p = good, p.lse_part_stride = 2;
+  EXPECT_EQ(merge(p).message, "lse_parts: its span does not hold all parts");
+  p = good, p.out_parts = TensorView(p.out_parts).swapped(0, 1), p.parts = 3;
+  EXPECT_EQ(merge(p).message, "out_parts: its span does not hold all parts");
+  p = good, p.parts = 1, p.out_part_stride = 1000;
+  EXPECT_TRUE(merge(p)) << "one part has no stride";
+  p = good, p.parts = 9, p.out_part_stride = p.lse_part_stride = 0;
+  EXPECT_TRUE(merge(p)) << "the same part nine times";
+}
+
 }  // namespace
 }  // namespace tilewise::test

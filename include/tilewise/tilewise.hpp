@@ -86,8 +86,9 @@ concept ElementRange = std::ranges::contiguous_range<Range> && std::ranges::borr
 // A strided view of up to four axes; strides count elements. A default one is an absent tensor; one without memory, for
 // planning, or with strides of its own is made by tw_tensor_of.
 struct TensorView : tw_tensor {
-  bool fits = true;       // the span it was made from holds all its elements
-  bool is_const = false;  // that span is one of const elements
+  bool fits = true;           // the span it was made from holds all its elements
+  bool is_const = false;      // that span is one of const elements
+  double span_elements = -1;  // of that span; -1: it was made from none
 
   TensorView() : tw_tensor{} {}
   TensorView(const tw_tensor& tensor) : tw_tensor(tensor) {}
@@ -98,14 +99,15 @@ struct TensorView : tw_tensor {
       : tw_tensor(tw_tensor_of(std::ranges::data(memory), kDtype<std::ranges::range_value_t<Range>>, n0, n1, n2, n3)) {
     const double elements =
         static_cast<double>(n0) * static_cast<double>(n1) * static_cast<double>(n2) * static_cast<double>(n3);
-    fits = elements <= static_cast<double>(std::ranges::size(memory));
+    span_elements = static_cast<double>(std::ranges::size(memory));
+    fits = elements <= span_elements;
     is_const = std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
   }
 
   // The same memory with two axes exchanged: (B,H,S,D) memory as (B,S,H,D).
   TensorView swapped(int a, int b) const {
     TensorView view = tw_tensor_swap(*this, a, b);
-    view.fits = fits, view.is_const = is_const;
+    view.fits = fits, view.is_const = is_const, view.span_elements = span_elements;
     return view;
   }
 };
@@ -270,7 +272,19 @@ inline Result check_spans(const Gradients& g) {
                       {"dsink", g.dsink, Use::written}});
 }
 
+// `parts` tensors, the first of which is `first`, `stride` elements apart.
+inline Result check_parts(const char* name, const TensorView& first, std::int64_t parts, std::int64_t stride) {
+  if (first.span_elements < 0 || parts <= 1) return {};
+  const double reach = static_cast<double>(parts - 1) * static_cast<double>(stride);
+  double elements = 1;
+  for (const std::int64_t extent : first.shape) elements *= static_cast<double>(extent);
+  if (elements == 0 || (reach >= 0 && reach + elements <= first.span_elements)) return {};
+  return {TW_INVALID_ARGUMENT, std::string(name) + ": its span does not hold all parts"};
+}
+
 inline Result check_spans(const PartialResults& p) {
+  if (Result result = check_parts("out_parts", p.out_parts, p.parts, p.out_part_stride); !result) return result;
+  if (Result result = check_parts("lse_parts", p.lse_parts, p.parts, p.lse_part_stride); !result) return result;
   return check_spans({{"out_parts", p.out_parts},
                       {"lse_parts", p.lse_parts},
                       {"out", p.out, Use::written},
