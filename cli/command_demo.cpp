@@ -141,9 +141,9 @@ class Demo {
       const Contender& contender = *contenders[i];
       const Timing& timing = timings[timed++];
       add_measured(table_, workload, contender, timing);
-      lines[i] =
-          DemoLine{median(timing.ms), *contender.max_error,
-                   static_cast<int64_t>(contender.call.plan().sizing.workspace_bytes), bytes_moved(contender.call)};
+      lines[i] = DemoLine{median(timing.ms), *contender.max_error,
+                          static_cast<int64_t>(contender.call.plan().sizing.workspace_bytes),
+                          bytes_moved(contender.call).value_or(0)};
     }
     return lines;
   }

@@ -23,7 +23,7 @@ constexpr const char* kNotes = R"(
 A machine with a slow memory, which holds tensors and workspace, and a fast one of M elements of fp32 (--fast-memory).
 FLOPs are those of the matrix products over live pairs. FLOP/byte is the arithmetic intensity: below the machine's
 ratio of FLOP/s to bytes/s an algorithm waits for memory. The last column says how the bytes grow, a head, with the
-length N and the head size d.
+length N and the head size d. A problem too large to count has no numbers.
 
 Examples:
   tilewise traffic --seqlen 1024,4096,16384
@@ -52,6 +52,18 @@ Table traffic_table() {
        {"growth", "grows as", shown}}));
 }
 
+// Empty where a problem is too large to count.
+struct Numbers {
+  Cell flops, bytes_read, bytes_written, bytes, flops_per_byte;
+};
+
+Numbers numbers_of(const std::optional<Traffic>& traffic) {
+  if (!traffic) return {};
+  const int64_t bytes = traffic->bytes_read + traffic->bytes_written;
+  const Cell intensity = bytes > 0 ? Cell(static_cast<double>(traffic->flops) / static_cast<double>(bytes)) : Cell();
+  return {traffic->flops, traffic->bytes_read, traffic->bytes_written, bytes, intensity};
+}
+
 ExitCode print_traffic(const TrafficOptions& o) {
   Table table = traffic_table();
   const std::vector<int64_t> sizes = o.fast_memory.empty() ? std::vector{this_cpu().l2_bytes / 4} : o.fast_memory;
@@ -59,14 +71,11 @@ ExitCode print_traffic(const TrafficOptions& o) {
     const Problem problem = planned_problem(describe(s, o.scores));
     for (const int64_t fast_memory : sizes) {
       for (const Named& named : kAlgorithms) {
-        const Traffic traffic = traffic_of(named.algorithm, problem, fast_memory);
-        const int64_t bytes = traffic.bytes_read + traffic.bytes_written;
-        table.add(
-            joined<Cell>({std::string(named.name), std::string(name_of(s.pass)), std::string(name_of(s.dtype))},
-                         size_cells(s, o.scores.causal),
-                         {fast_memory, traffic.flops, traffic.bytes_read, traffic.bytes_written, bytes,
-                          bytes > 0 ? Cell(static_cast<double>(traffic.flops) / static_cast<double>(bytes)) : Cell(),
-                          std::string(named.growth)}));
+        const Numbers n = numbers_of(traffic_of(named.algorithm, problem, fast_memory));
+        table.add(joined<Cell>({std::string(named.name), std::string(name_of(s.pass)), std::string(name_of(s.dtype))},
+                               size_cells(s, o.scores.causal),
+                               {fast_memory, n.flops, n.bytes_read, n.bytes_written, n.bytes, n.flops_per_byte,
+                                std::string(named.growth)}));
       }
     }
   }

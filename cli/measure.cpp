@@ -20,8 +20,8 @@ struct Subject {
 
 Subject subject_of(const Call& call) {
   const Plan& plan = call.plan();
-  const Traffic traffic = traffic_of(plan, call.prepared().problem());
-  return {call, static_cast<double>(traffic.flops), plan.kernel->isa, plan.settings.workers};
+  const auto traffic = traffic_of(plan, call.prepared().problem());
+  return {call, traffic ? static_cast<double>(traffic->flops) : 0, plan.kernel->isa, plan.settings.workers};
 }
 
 void time_once(const Subject& subject, Timing& timing) {

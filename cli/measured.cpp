@@ -27,9 +27,10 @@ Contender first_run(const Workload& workload, Pass pass, const PlanOptions& opti
   return contender;
 }
 
-int64_t bytes_moved(const Call& call) {
-  const Traffic traffic = traffic_of(call.plan(), call.prepared().problem());
-  return traffic.bytes_read + traffic.bytes_written;
+std::optional<int64_t> bytes_moved(const Call& call) {
+  const std::optional<Traffic> traffic = traffic_of(call.plan(), call.prepared().problem());
+  if (!traffic) return std::nullopt;
+  return traffic->bytes_read + traffic->bytes_written;
 }
 
 Table measured_table() {
@@ -58,15 +59,17 @@ void add_measured(Table& table, const Workload& workload, const Contender& conte
   const Shape& s = workload.shape;
   const Problem& problem = contender.call.prepared().problem();
   const Plan& plan = contender.call.plan();
-  const Traffic traffic = traffic_of(plan, problem);
+  const std::optional<Traffic> traffic = traffic_of(plan, problem);  // none: too large to count
+  const auto counted = [&](auto number) { return traffic ? Cell(number(*traffic)) : Cell(); };
   const double ms = median(timing.ms);
   table.add(joined<Cell>(
       {std::string(plan.kernel->name), std::string(name_of(problem.pass)), std::string(name_of(s.dtype)),
        std::string(name_of(s.layout))},
       size_cells(s, workload.scores.causal),
       {int64_t{plan.settings.workers}, ms, quantile(timing.ms, 0), quantile(timing.ms, 0.1), quantile(timing.ms, 0.9),
-       static_cast<double>(traffic.flops) / ms * 1e-6, 100 * median(timing.of_peak),
-       traffic.bytes_read + traffic.bytes_written, cell_of(contender.bytes_counted),
+       counted([&](const Traffic& t) { return static_cast<double>(t.flops) / ms * 1e-6; }),
+       counted([&](const Traffic&) { return 100 * median(timing.of_peak); }),
+       counted([](const Traffic& t) { return t.bytes_read + t.bytes_written; }), cell_of(contender.bytes_counted),
        static_cast<int64_t>(plan.sizing.workspace_bytes), cell_of(contender.peak_bytes), cell_of(contender.max_error),
        static_cast<int64_t>(timing.ms.size())}));
 }

@@ -20,7 +20,8 @@ struct Contender {
 
 Contender first_run(const Workload& workload, Pass pass, const PlanOptions& options);
 
-int64_t bytes_moved(const Call& call);  // between slow and fast memory, by the model
+// Between slow and fast memory, by the model; none for a problem too large to count.
+std::optional<int64_t> bytes_moved(const Call& call);
 
 Table measured_table();
 void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing);

@@ -1,6 +1,7 @@
 // tw_attention_explain and tw_info: JSON that any reader takes, cut as snprintf cuts.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <clocale>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,23 @@ TEST(Explain, HasNoNumbersForWhatNobodyCounts) {
   for (tw_tensor* t : {&c.a.k, &c.a.v}) t->shape[0] = 1;
   c.a.lse.dtype = TW_NONE;
   EXPECT_TRUE(explain(&c.a, nullptr)["flops"].is_null());
+}
+
+// Each would take a minute to count, row by row or sequence by sequence.
+TEST(Explain, TakesNoMinuteToCount) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto expect_no_numbers = [](int64_t batch, int64_t rows, int64_t heads) {
+    Call c;
+    c.a.q = c.a.out = tw_tensor_of(nullptr, TW_F32, batch, rows, heads, 8);
+    c.a.k = c.a.v = tw_tensor_of(nullptr, TW_F32, batch, 16, 1, 8);
+    c.a.lse.dtype = TW_NONE;
+    c.a.mask = tw_tensor_of(nullptr, TW_BOOL, 1, 1, 1, 16);
+    EXPECT_TRUE(explain(&c.a, nullptr)["flops"].is_null()) << batch << " " << rows << " " << heads;
+  };
+  expect_no_numbers(1 << 26, 1, 1);
+  expect_no_numbers(1, 1 << 26, 1);
+  expect_no_numbers(1, 1 << 20, 1 << 10);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
 TEST(Explain, TellsWhyOthersRefuse) {

@@ -152,6 +152,17 @@ TEST_F(CliTables, TrafficShowsTheAsymptotics) {
   EXPECT_GT(bytes("v1", 8192, 32768), bytes("v2", 8192, 32768));
 }
 
+TEST_F(CliTables, TrafficHasNoNumbersForWhatIsTooLarge) {
+  for (const char* seqlen : {"100000000", "1000000000"}) {
+    const Finished json = tilewise({"traffic", "--seqlen", seqlen, "--json"});
+    ASSERT_EQ(json.code, 0) << json.err;
+    for (const Json& row : Json::parse(json.out))
+      for (const char* key : {"flops", "bytes_read", "bytes_written", "bytes_model", "flops_per_byte"})
+        EXPECT_TRUE(row[key].is_null()) << key;
+    EXPECT_FALSE(holds(tilewise({"traffic", "--seqlen", seqlen}).out, "-8"));
+  }
+}
+
 TEST_F(CliTables, VerifyChecksRandomProblems) {
   const Keys keys = {"output", "worst_ratio", "index", "problem", "kernel",
                      "seed",   "drawn",       "run",   "refused", "failed"};

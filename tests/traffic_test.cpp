@@ -94,7 +94,7 @@ Traffic moved(const Problem& problem, const char* kernel, int64_t fast_memory) {
   reset_counted_traffic();
   status = run_plan(plan, problem, launch);
   EXPECT_TRUE(status.ok()) << status.message.chars;
-  const Traffic traffic = counted_traffic(), planned = traffic_of(plan, problem);
+  const Traffic traffic = counted_traffic(), planned = *traffic_of(plan, problem);
   EXPECT_EQ(planned.bytes_read, traffic.bytes_read);
   EXPECT_EQ(planned.bytes_written, traffic.bytes_written);
   return traffic;
@@ -115,7 +115,7 @@ void expect_as_modelled(const Call& call, int64_t fast_memory) {
       SCOPED_TRACE(std::string(kernel) + " " + name_of(pass) + " " + text_of(call.shape) + "M " +
                    std::to_string(fast_memory));
       const Problem problem = call.problem(pass);
-      const Traffic model = traffic_of(algorithm, problem, fast_memory), count = moved(problem, kernel, fast_memory);
+      const Traffic model = *traffic_of(algorithm, problem, fast_memory), count = moved(problem, kernel, fast_memory);
       EXPECT_EQ(model.bytes_read, count.bytes_read);
       EXPECT_EQ(model.bytes_written, count.bytes_written);
     }
@@ -205,7 +205,7 @@ TEST(Traffic, Prior) {
   call.a.prior_lse = call.tensor(TW_F32, 2, 4, 61, 1);
   for (const auto& [kernel, algorithm] : kRungs) {
     const Problem problem = call.problem(Pass::forward);
-    const Traffic model = traffic_of(algorithm, problem, 1500), count = moved(problem, kernel, 1500);
+    const Traffic model = *traffic_of(algorithm, problem, 1500), count = moved(problem, kernel, 1500);
     EXPECT_EQ(model.bytes_read, count.bytes_read) << kernel;
     EXPECT_EQ(model.bytes_written, count.bytes_written) << kernel;
   }
@@ -230,7 +230,7 @@ struct Growth {
 
 Growth growth(Algorithm algorithm, Pass pass, int64_t length, int64_t dim, int64_t fast_memory) {
   const auto bytes = [&](int64_t n, int64_t d, int64_t m) {
-    const Traffic t = traffic_of(algorithm, Call({1, n, n, 1, 1, d, d}, false).problem(pass), m);
+    const Traffic t = *traffic_of(algorithm, Call({1, n, n, 1, 1, d, d}, false).problem(pass), m);
     return static_cast<double>(t.bytes_read + t.bytes_written);
   };
   const double base = bytes(length, dim, fast_memory);
@@ -269,7 +269,7 @@ TEST(Traffic, FlashAttentionMovesLess) {
     for (int64_t dim : {64, 128}) {
       const Problem problem = Call({1, 8192, 8192, 1, 1, dim, dim}, false).problem(pass);
       const auto bytes = [&](Algorithm algorithm) {
-        const Traffic t = traffic_of(algorithm, problem, 131072);
+        const Traffic t = *traffic_of(algorithm, problem, 131072);
         return t.bytes_read + t.bytes_written;
       };
       EXPECT_LT(bytes(Algorithm::v1), bytes(Algorithm::standard));
@@ -281,18 +281,18 @@ TEST(Traffic, FlashAttentionMovesLess) {
 
 TEST(Traffic, FlopsCountLivePairs) {
   Call call({2, 100, 100, 4, 2, 16, 24}, false);
-  EXPECT_EQ(traffic_of(Algorithm::v1, call.problem(Pass::forward), 1000).flops, 2 * 2 * 4 * 100 * 100 * (16 + 24));
-  EXPECT_EQ(traffic_of(Algorithm::v1, call.problem(Pass::backward), 1000).flops,
+  EXPECT_EQ(traffic_of(Algorithm::v1, call.problem(Pass::forward), 1000)->flops, 2 * 2 * 4 * 100 * 100 * (16 + 24));
+  EXPECT_EQ(traffic_of(Algorithm::v1, call.problem(Pass::backward), 1000)->flops,
             2 * 2 * 4 * 100 * 100 * (3 * 16 + 2 * 24));
   call.a.flags |= TW_CAUSAL;
-  EXPECT_EQ(traffic_of(Algorithm::standard, call.problem(Pass::forward), 1000).flops,
+  EXPECT_EQ(traffic_of(Algorithm::standard, call.problem(Pass::forward), 1000)->flops,
             2 * 2 * 4 * (100 * 101 / 2) * (16 + 24));
 }
 
 TEST(Traffic, QueriesThatStayReadKeysOnceABlock) {
   // M = 4096, d = 64: blocks of 16 rows.
   const Problem problem = Call({1, 160, 100, 1, 1, 64, 64}, false).problem(Pass::forward);
-  const Traffic t = traffic_of(Algorithm::v2, problem, 4096);
+  const Traffic t = *traffic_of(Algorithm::v2, problem, 4096);
   EXPECT_EQ(t.bytes_read, 4 * (160 * 64 + 10 * 100 * 128));
   EXPECT_EQ(t.bytes_written, 4 * (160 * 64 + 160));
 }
@@ -300,9 +300,9 @@ TEST(Traffic, QueriesThatStayReadKeysOnceABlock) {
 TEST(Traffic, DeadBlocksAreNotMoved) {
   Call call({1, 1024, 1024, 1, 1, 16, 16}, false);
   for (Algorithm algorithm : {Algorithm::v1, Algorithm::v2}) {
-    const int64_t whole = traffic_of(algorithm, call.problem(Pass::forward), 1024).bytes_read;
+    const int64_t whole = traffic_of(algorithm, call.problem(Pass::forward), 1024)->bytes_read;
     call.a.flags = TW_CAUSAL;
-    const int64_t causal = traffic_of(algorithm, call.problem(Pass::forward), 1024).bytes_read;
+    const int64_t causal = traffic_of(algorithm, call.problem(Pass::forward), 1024)->bytes_read;
     call.a.flags = 0;
     EXPECT_NEAR(static_cast<double>(causal) / static_cast<double>(whole), 0.5, 0.05);
   }
@@ -315,10 +315,41 @@ TEST(Traffic, ReadsNoDataOfAPlan) {
   call.a.key_end = call.tensor(TW_I32, 3, 4, 61, 1);
   const Problem planned = call.problem(Pass::backward);
   for (Algorithm algorithm : {Algorithm::standard, Algorithm::v1, Algorithm::v2})
-    EXPECT_EQ(traffic_of(algorithm, planned, 1500).bytes_read, traffic_of(algorithm, whole, 1500).bytes_read);
+    EXPECT_EQ(traffic_of(algorithm, planned, 1500)->bytes_read, traffic_of(algorithm, whole, 1500)->bytes_read);
   Call packed({1, 120, 90, 4, 2, 16, 8}, false);
   packed.a.cu_seqlens_q = packed.a.cu_seqlens_k = packed.numbers({0, 1, 2, 3});
-  EXPECT_EQ(traffic_of(Algorithm::v1, packed.problem(Pass::forward), 1500).flops, 2 * 3 * 4 * 40 * 30 * (16 + 8));
+  EXPECT_EQ(traffic_of(Algorithm::v1, packed.problem(Pass::forward), 1500)->flops, 2 * 3 * 4 * 40 * 30 * (16 + 8));
+}
+
+// Numbers are right or absent: just below the bound no sum has wrapped.
+TEST(Traffic, HasNoNumbersThatPass64Bits) {
+  bool some = false, none = false;
+  for (int64_t keys = 1 << 10; keys <= int64_t{1} << 40; keys *= 4) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      for (const Algorithm algorithm : {Algorithm::standard, Algorithm::v1, Algorithm::v2}) {
+        for (const int64_t fast_memory : {int64_t{1}, int64_t{1} << 20, INT64_MAX}) {
+          tw_attention a;
+          tw_attention_grad g;
+          TW_INIT(a), TW_INIT(g);
+          a.device_type = TW_CPU;
+          a.q = a.out = tw_tensor_of(nullptr, TW_F32, 1, 1024, 1, 64);
+          a.k = a.v = tw_tensor_of(nullptr, TW_F32, 1, keys, 1, 64);
+          a.lse = tw_tensor_of(nullptr, TW_F32, 1, 1, 1024, 1);
+          g.dout = g.dq = a.q, g.dk = g.dv = a.k;
+          Problem problem;
+          ASSERT_TRUE(make_problem(a, pass == Pass::backward ? &g : nullptr, false, problem).ok());
+          const std::optional<Traffic> t = traffic_of(algorithm, problem, fast_memory);
+          (t ? some : none) = true;
+          if (!t) continue;
+          EXPECT_GE(static_cast<double>(t->flops), 2.0 * 1024 * 128 * static_cast<double>(keys));
+          EXPECT_GE(static_cast<double>(t->bytes_read), 2 * 4 * 64 * static_cast<double>(keys)) << keys;
+          EXPECT_GE(t->bytes_written, 1024 * 64 * 4);
+          EXPECT_GT(t->bytes_read + t->bytes_written, 0);
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(some && none);
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 namespace tilewise::api {
 namespace {
 
-constexpr double kMostRows = 1 << 26;         // the traffic model walks along every row of every head
-constexpr double kMostFlops = 1e18;           // and counts in int64
 constexpr double kBytesPerSecond = 20e9;      // a nominal memory: the roof, not a measurement
 constexpr double kFlopsPerCycle = 2 * 2 * 8;  // of a core: two units, multiply and add, eight lanes
 
@@ -70,16 +68,13 @@ double roofline_seconds(const Traffic& traffic, int workers) {
 }
 
 void write_traffic(const Plan& plan, const Problem& problem, JsonWriter& json) {
-  const double rows = static_cast<double>(std::max(problem.total_rows, problem.batch) * problem.heads);
-  const double dims = static_cast<double>(problem.head_dim + problem.value_dim);
-  const double flops = 8 * rows * static_cast<double>(problem.max_keys) * dims;  // not less than any pass has
-  if (rows > kMostRows || flops > kMostFlops) {
+  const std::optional<Traffic> traffic = traffic_of(plan, problem);
+  if (!traffic) {
     json.key("flops").null().key("bytes").null().key("roofline_ms").null();
     return;
   }
-  const Traffic traffic = traffic_of(plan, problem);
-  json.key("flops").integer(traffic.flops).key("bytes").integer(traffic.bytes_read + traffic.bytes_written);
-  json.key("roofline_ms").real(1e3 * roofline_seconds(traffic, plan.settings.workers));
+  json.key("flops").integer(traffic->flops).key("bytes").integer(traffic->bytes_read + traffic->bytes_written);
+  json.key("roofline_ms").real(1e3 * roofline_seconds(*traffic, plan.settings.workers));
 }
 
 void write_refusals(const Plan& plan, const Problem& problem, JsonWriter& json) {

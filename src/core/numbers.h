@@ -13,6 +13,8 @@ namespace tilewise {
 }
 [[gnu::always_inline]] static inline int64_t round_down(int64_t x, int64_t step) { return x / step * step; }
 [[gnu::always_inline]] static inline int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
-[[gnu::always_inline]] static inline int64_t ceil_div(int64_t x, int64_t step) { return (x + step - 1) / step; }
+[[gnu::always_inline]] static inline int64_t ceil_div(int64_t x, int64_t step) {
+  return x / step + (x % step > 0 ? 1 : 0);
+}
 
 }  // namespace tilewise

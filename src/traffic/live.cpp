@@ -18,6 +18,9 @@ LiveProblem::LiveProblem(const Problem& given) : problem_(given) {
                     &problem_.key_begin, &problem_.key_end, &problem_.cu_seqlens_q, &problem_.cu_seqlens_k})
     drop_without_data(*t);
   if (!problem_.q_positions.data || !problem_.k_positions.data) problem_.q_positions = problem_.k_positions = Tensor{};
+  readable_ = problem_;
+  readable_.packed_q = problem_.packed_q && problem_.cu_seqlens_q;
+  readable_.packed_k = problem_.packed_k && problem_.cu_seqlens_k;
 }
 
 Sequence LiveProblem::sequence(int64_t b) const {
@@ -26,10 +29,7 @@ Sequence LiveProblem::sequence(int64_t b) const {
   };
   const int64_t rows = slot(problem_.packed_q, problem_.cu_seqlens_q, problem_.total_rows, problem_.max_rows);
   const int64_t keys = slot(problem_.packed_k, problem_.cu_seqlens_k, problem_.total_keys, problem_.max_keys);
-  Problem readable = problem_;
-  readable.packed_q = problem_.packed_q && rows < 0;
-  readable.packed_k = problem_.packed_k && keys < 0;
-  Sequence s = sequence_of(readable, b);
+  Sequence s = sequence_of(readable_, b);
   if (rows >= 0) s.rows = rows;
   if (keys >= 0) s.keys = keys;
   return s;

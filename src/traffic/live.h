@@ -46,6 +46,7 @@ class LiveProblem {
   KeyRange live(const Sequence& s, int64_t h, int64_t i) const { return live_keys(problem_, s, h, i); }
 
   Problem problem_;
+  Problem readable_;  // the same; packed where offsets can be read
 };
 
 // total += times * part, bytes only.

@@ -1,10 +1,30 @@
 #include "traffic/traffic.h"
 
+#include <algorithm>
+
 #include "cpu/common/blocks.h"
 #include "traffic/live.h"
 
 namespace tilewise {
 namespace {
+
+constexpr double kMostSteps = 1 << 24;  // rows to walk along
+constexpr double kSequenceSteps = 16;   // what a sequence costs besides its rows
+constexpr double kMostCount = 0x1p60;
+
+// Bounds from above, from the sizes of the slots alone.
+bool can_count(const LiveProblem& live) {
+  const Problem& p = *live;
+  const auto batch = static_cast<double>(p.batch), heads = static_cast<double>(p.heads);
+  const double rows = std::max(static_cast<double>(p.total_rows), batch);
+  const bool by_head = keys_differ_by_head(p);
+  const double steps = rows * (by_head || p.mask ? heads : static_cast<double>(live->group())) +
+                       kSequenceSteps * batch * (by_head ? static_cast<double>(p.heads_kv) : 1);
+  // Of FLOPs; bytes are fewer than twice as many, in blocks of one row and one key.
+  const double most =
+      8 * rows * heads * static_cast<double>(p.max_keys + 1) * static_cast<double>(p.head_dim + p.value_dim + 8);
+  return steps <= kMostSteps && most <= kMostCount;
+}
 
 // Forward: Q K^T, P V. Backward: Q K^T and dO V^T again, then a product for each gradient that is wanted.
 int64_t flops_of(const LiveProblem& live) {
@@ -37,7 +57,11 @@ Traffic bytes_of(Algorithm algorithm, const LiveProblem& live, int64_t fast_memo
   return {};
 }
 
-Traffic with_flops(Traffic traffic, const LiveProblem& live) {
+// count() gives the bytes.
+template <class Count>
+std::optional<Traffic> counted(const LiveProblem& live, Count count) {
+  if (!can_count(live)) return std::nullopt;
+  Traffic traffic = count();
   traffic.flops = flops_of(live);
   return traffic;
 }
@@ -49,16 +73,16 @@ void add(const Traffic& part, int64_t times, Traffic& total) {
   total.bytes_written += part.bytes_written * times;
 }
 
-Traffic traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory) {
+std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory) {
   const LiveProblem live(problem);
-  return with_flops(bytes_of(algorithm, live, fast_memory), live);
+  return counted(live, [&] { return bytes_of(algorithm, live, fast_memory); });
 }
 
-Traffic traffic_of(const Plan& plan, const Problem& problem) {
+std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem) {
   const Algorithm algorithm = plan.kernel->algorithm;
   if (algorithm != Algorithm::v2) return traffic_of(algorithm, problem, plan.settings.fast_memory);
   const LiveProblem live(problem);
-  return with_flops(v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys), live);
+  return counted(live, [&] { return v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys); });
 }
 
 }  // namespace tilewise

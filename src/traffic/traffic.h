@@ -3,6 +3,8 @@
 // Both leave out what does not come in blocks: dbias, dsink, sinks, ALiBi slopes, lengths and tables.
 #pragma once
 
+#include <optional>
+
 #include "core/plan.h"
 
 namespace tilewise {
@@ -14,11 +16,12 @@ struct Traffic {
 
 // The asymptotics for N rows and keys and head size d <= sqrt(M), a head: standard N^2 + N d, v1 and v2
 // N^2 d^2 / M + N d; `naive` is not modelled, its bytes are 0. Sequence lengths, offsets and masks count as far as
-// their data is there: without it, sequences are as long as their slots. fast_memory: M, as in PlanOptions.
-Traffic traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory);
+// their data is there: without it, sequences are as long as their slots. fast_memory: M, as in PlanOptions. No numbers
+// for a problem along whose rows and sequences it takes seconds to walk, or whose numbers may pass 64 bits.
+std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory);
 
 // What a planned kernel moves, with the blocks of its plan.
-Traffic traffic_of(const Plan& plan, const Problem& problem);
+std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem);
 
 // The counting build: bytes moved by all calls since the last reset; flops stay 0. Elsewhere all zero.
 bool counts_traffic();
