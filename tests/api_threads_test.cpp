@@ -3,7 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "api_call.h"
@@ -75,6 +78,22 @@ TEST(OwnThreads, MayBeUsedFromATask) {
       },
       &inner);
   EXPECT_EQ(inner, 9);
+}
+
+int threads_of_this_process() {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+}
+
+TEST(OwnThreads, AreNoMoreThanTheCores) {
+  const int before = threads_of_this_process();
+  Call c;
+  c.a.threads = std::numeric_limits<int32_t>::max();
+  ASSERT_EQ(c.forward(), TW_OK);
+  ASSERT_EQ(c.backward(), TW_OK);
+  Counts counts(1500);
+  own_threads()(1500, Counts::count, &counts);
+  EXPECT_TRUE(counts.each_once());
+  EXPECT_LE(threads_of_this_process(), before + std::max(8, available_cores()));
 }
 
 TEST(OwnThreads, SurviveAFork) {
@@ -216,6 +235,26 @@ TEST(ManyThreads, CallersDoNotMeet) {
   for (size_t i = 0; i < std::size(calls); ++i) callers[i] = std::thread([&call = calls[i]] { call.run(nullptr); });
   for (std::thread& caller : callers) caller.join();
   for (const LongCall& call : calls) call.expect_same_bits(alone);
+}
+
+// What docs/api.md asks of a thread that calls.
+TEST(ManyThreads, ASmallStackIsEnough) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need a stack of their own";
+#endif
+  static LongCall c(1);
+  pthread_attr_t small;
+  ASSERT_EQ(pthread_attr_init(&small), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&small, 64 << 10), 0);
+  pthread_t thread;
+  const auto call = [](void*) -> void* {
+    const bool fails = tw_attention_forward(&c.a, nullptr) || tw_attention_backward(&c.a, &c.g, nullptr);
+    return fails || tw_attention_explain(&c.a, &c.g, nullptr, 0) == 0 || tw_info(nullptr, 0) == 0 ? &c : nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &small, call, nullptr), 0);
+  void* failed = nullptr;
+  ASSERT_EQ(pthread_join(thread, &failed), 0);
+  EXPECT_EQ(failed, nullptr);
 }
 
 // One plan may be used from many threads; errors belong to the thread that made them.

@@ -12,7 +12,8 @@
 namespace tilewise {
 namespace {
 
-constexpr int kSpins = 2000;  // some 20 to 80 us: the gap between two calls of one loop over layers
+constexpr int kFewThreads = 8;  // where there are fewer cores: limits may grow, and tests want threads that meet
+constexpr int kSpins = 2000;    // some 20 to 80 us: the gap between two calls of one loop over layers
 
 void pause() {
 #if defined(__x86_64__)
@@ -40,12 +41,14 @@ class Pool {
  public:
   void run(int64_t count, Task task, void* context) {
     Job job{task, context, count};
+    int64_t helpers;
     {
       std::unique_lock lock(mutex_);
-      start_threads(std::min<int64_t>(count, kMaxWorkers) - 1);
+      start_threads(count - 1);
+      helpers = std::min(count - 1, threads_);
       enqueue(job);
     }
-    for (int64_t i = 1; i < count && i < kMaxWorkers; ++i) wake_.notify_one();
+    for (int64_t i = 0; i < helpers; ++i) wake_.notify_one();
     job.draw();
     for (int spin = 0; spin < kSpins && job.helpers.load(std::memory_order_acquire) > 0; ++spin) pause();
     std::unique_lock lock(mutex_);
@@ -85,10 +88,12 @@ class Pool {
     wake_.wait(lock, [&] { return enqueued_.load(std::memory_order_relaxed) != seen; });
   }
 
-  // A thread that cannot be started is not an error: the caller works through the tasks itself.
+  // Threads beyond the cores would stay for the life of the process and only take turns. One that cannot be started is
+  // not an error: the caller works through the tasks itself.
   void start_threads(int64_t wanted) {
     sigset_t all, before;
     if (threads_ >= wanted) return;
+    wanted = std::min<int64_t>(wanted, std::max(available_cores(), kFewThreads));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the threads of the host
     for (pthread_t thread; threads_ < wanted; ++threads_) {
