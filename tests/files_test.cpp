@@ -309,6 +309,7 @@ TEST_F(Files, NpyOfOtherKindsIsRefusedByName) {
       {with("'<f4'", "False", "(-2,)"), "negative"},
       {with("'<f4'", "False", "(99999999999999999999,)"), "overflows"},
       {with("'<f4'", "False", "(4294967296, 4294967296)"), "overflows"},
+      {with("'<f4'", "False", "(0, 4611686018427387904, 4611686018427387904)"), "overflows"},
       {with("'<f4'", "False", "(3,)"), "truncated"},
       {with("'<f4'", "False", "(1,)"), "4 bytes after the array"},
       {with("'<f4'", "False", "2"), "malformed"},

@@ -44,10 +44,12 @@ const FileType* file_type_of_npy(std::string_view descr) {
 
 std::optional<int64_t> byte_count(const std::vector<int64_t>& shape, int64_t element_bytes) {
   int64_t bytes = element_bytes;
+  bool is_empty = false;
   for (const int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return {};
+    is_empty = is_empty || extent == 0;
+    if (extent < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes)) return {};
   }
-  return bytes;
+  return is_empty ? 0 : bytes;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("({})", fmt::join(shape, ", ")); }

@@ -34,7 +34,8 @@ const FileType* file_type(Type type);
 const FileType* file_type_of_safetensors(std::string_view name);
 const FileType* file_type_of_npy(std::string_view descr);
 
-// Elements of a shape times their size; nothing if that is more than int64 holds.
+// Elements of a shape times their size; nothing if that is more than int64 holds, or would be with 1 for 0: shapes of
+// other tensors follow from this one.
 std::optional<int64_t> byte_count(const std::vector<int64_t>& shape, int64_t element_bytes);
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "(2048, 9, 64)"
