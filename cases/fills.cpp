@@ -38,6 +38,7 @@ double query_element(const Case& c, int64_t d, double normal) {
 
 double key_element(const Case& c, int64_t j, int64_t keys, int64_t d, double normal) {
   const bool first = d == 0;
+  const int64_t stretch = j / kStretch;
   switch (c.fill) {
     case Fill::equal_keys:
       return d % 2 == 0 ? 0.75 : -0.5;
@@ -48,7 +49,7 @@ double key_element(const Case& c, int64_t j, int64_t keys, int64_t d, double nor
     case Fill::early_maximum:
       return first && j == 0 ? kPeak : normal;
     case Fill::rising:
-      return first ? normal + kStep * static_cast<double>(j / kStretch) : normal;
+      return first ? normal + kStep * static_cast<double>(stretch) : normal;
     case Fill::negative:
       return negative_size(c) * (1 + 0.02 * normal);
     default:

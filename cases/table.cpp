@@ -205,9 +205,10 @@ void set_all_terms(Case& c) {
 void add_options_by_size(List& list) {
   for (const auto& [rows, keys, heads_kv, dim, value_dim] :
        {std::array<int64_t, 5>{6, 8, 1, 4, 3}, {40, 900, 2, 8, 8}, {130, 111, 1, 20, 12}}) {
+    Case plain = shape(2, rows, keys, 2, heads_kv, dim);
+    plain.value_dim = value_dim;
     const auto add = [&](const Option& option) {
-      Case c = shape(2, rows, keys, 2, heads_kv, dim);
-      c.value_dim = value_dim;
+      Case c = plain;
       option(c);
       c.fp32_gradients = c.accumulate, c.fp32_out = c.prior;
       list.push_back(c);

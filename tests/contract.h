@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "cases/measure.h"
 
@@ -21,7 +21,7 @@ inline std::vector<const Kernel*> kernels_here(Pass pass) {
 
 inline Outputs run_forward(const CaseData& data, const Kernel& kernel, RunOptions options = {}) {
   options.kernel = kernel.name;
-  const Outputs outputs = data.outputs();
+  Outputs outputs = data.outputs();
   Plan plan;
   const Status status = run_case(data, Pass::forward, options, outputs, plan);
   EXPECT_TRUE(status.ok()) << kernel.name << ": " << status.message.chars;
@@ -32,7 +32,7 @@ inline Outputs run_forward(const CaseData& data, const Kernel& kernel, RunOption
 inline Outputs run_backward(const CaseData& data, const Kernel& kernel, RunOptions options = {}) {
   const Kernel* forward = forward_of(kernel);
   EXPECT_NE(forward, nullptr);
-  const Outputs outputs = backward_outputs(data, run_forward(data, *forward, options));
+  Outputs outputs = backward_outputs(data, run_forward(data, *forward, options));
   options.kernel = kernel.name;
   Plan plan;
   const Status status = run_case(data, Pass::backward, options, outputs, plan);
@@ -62,7 +62,7 @@ void each_kernel(Pass pass, F f) {
   });
 }
 
-inline bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+inline bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 // The elements, whatever their strides.
 inline void expect_same(const Stored& a, const Stored& b) {

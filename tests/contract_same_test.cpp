@@ -158,6 +158,7 @@ TEST(ContractC4, QueriesInChunksGiveTheSameRows) {
   c.heads = c.heads_kv = 2;
   const CaseData whole(c);
   for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {0, 37}, {37, 53}, {89, 1}}) {
+    const int64_t before = first;
     Case part = c;
     part.seqlen_q = count, part.q_positions = "1q";
     CaseData chunk(part);
@@ -170,7 +171,7 @@ TEST(ContractC4, QueriesInChunksGiveTheSameRows) {
     each_kernel(Pass::forward, [&](const Kernel& kernel) {
       const Outputs want = run(whole, kernel), got = run(chunk, kernel);
       got.out.each([&](int64_t, int64_t i, int64_t h, int64_t d) {
-        EXPECT_NEAR(got.out.at(0, i, h, d), want.out.at(0, first + i, h, d), 2e-6);
+        EXPECT_NEAR(got.out.at(0, i, h, d), want.out.at(0, before + i, h, d), 2e-6);
       });
     });
   }
@@ -215,9 +216,9 @@ TEST(ContractC4, KeysInTwoCallsMergeToTheSameResult) {
 
 TEST(ContractC7, ConcurrentCallsDoNotMeet) {
   std::vector<CaseData> data;
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     Case c = i % 2 ? busy() : with_pairs();
-    c.seed = static_cast<uint64_t>(10 + i), c.seqlen_q = 40 + 17 * i;
+    c.seed = 10 + static_cast<uint64_t>(i), c.seqlen_q = 40 + 17 * i;
     data.emplace_back(c);
   }
   each_kernel([&](const Kernel& kernel) {
@@ -266,7 +267,8 @@ TEST(ContractC7, BadNumbersAreRefusedAndNothingIsWritten) {
       {dense, {"batch_index_k[2]", &CaseData::batch_index, 2, -1}},
       {dense, {"k_positions", &CaseData::k_positions, 0, kMost}},
   };
-  for (const auto& [description, number] : bad) {
+  for (const auto& [description, bad_number] : bad) {
+    const auto& number = bad_number;
     SCOPED_TRACE(number.what);
     CaseData data(description);
     Stored& tensor = data.*number.tensor;

@@ -1,6 +1,8 @@
 // Contract C5: more than 65,535 sequences or heads, and elements past 2^31.
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "tests/contract.h"
 
 namespace tilewise::cases {

@@ -176,7 +176,10 @@ TEST_P(Numerics, flash_attention_334) {
 TEST_P(Numerics, llama_cpp_13991) {
   Call c(Type::f16, {.seqlen_q = 1, .seqlen_k = 512});
   c.fill(c.q, 1);
-  c.k.each([&](int64_t a, int64_t j, int64_t h, int64_t d) { c.k.set(12.0 * double(j / 64) / 8, a, j, h, d); });
+  c.k.each([&](int64_t a, int64_t j, int64_t h, int64_t d) {
+    const int64_t step = j / 64;
+    c.k.set(1.5 * static_cast<double>(step), a, j, h, d);
+  });
   c.v.each([&](int64_t a, int64_t j, int64_t h, int64_t d) { c.v.set(j / 64 % 2 == 0 ? 100 : -100, a, j, h, d); });
   RUN_OR_SKIP(c.forward(kernel()));
   EXPECT_NEAR(c.out.at(0, 0, 0, 0), -100, 0.1);
