@@ -62,8 +62,8 @@ std::string with_default(const std::string& help, const std::string& value) {
 }  // namespace
 
 void Arguments::option(const std::string& name, const std::string& shown, const std::string& help,
-                       std::function<void(const std::string&)> set) {
-  app_.add_option_function<std::string>(name, std::move(set), help)->option_text(shown)->group(group_);
+                       const std::function<void(const std::string&)>& set) {
+  app_.add_option_function<std::string>(name, set, help)->option_text(shown)->group(group_);
 }
 
 void Arguments::flag(const std::string& name, bool& value, const std::string& help) {

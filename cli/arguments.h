@@ -44,7 +44,7 @@ class Arguments {
 
  private:
   void option(const std::string& name, const std::string& shown, const std::string& help,
-              std::function<void(const std::string&)> set);
+              const std::function<void(const std::string&)>& set);
 
   CLI::App& app_;
   std::string group_ = "Options";

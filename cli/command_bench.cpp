@@ -99,6 +99,7 @@ class Bench {
       }
     }
     std::vector<const Call*> calls;
+    calls.reserve(contenders.size());
     for (const Contender& contender : contenders) calls.push_back(&contender.call);
     const Effort effort{static_cast<double>(options_.milliseconds) * 1e-3, options_.runs};
     const std::vector<Timing> timings = measure(calls, effort, step);

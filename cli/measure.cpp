@@ -39,6 +39,7 @@ void time_once(const Subject& subject, Timing& timing) {
 std::vector<Timing> measure(const std::vector<const Call*>& calls, const Effort& effort,
                             const std::function<void(double done)>& step) {
   std::vector<Subject> subjects;
+  subjects.reserve(calls.size());
   for (const Call* call : calls) subjects.push_back(subject_of(*call));
   std::vector<Timing> timings(calls.size());
   const Stopwatch stopwatch(false);

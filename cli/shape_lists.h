@@ -14,6 +14,6 @@ struct ShapeLists {
   std::vector<int64_t> head_dim = {64}, head_dim_v, threads = {0};
 };
 void declare(Arguments& arguments, ShapeLists& lists);
-std::vector<Shape> shapes_of(const ShapeLists& lists);
+std::vector<Shape> shapes_of(const ShapeLists& o);
 
 }  // namespace tilewise::cli

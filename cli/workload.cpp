@@ -57,7 +57,8 @@ double error_of(const Tensor& x, const Tensor& oracle) {
 
 }  // namespace
 
-Workload::Workload(const Shape& s, const ScoreOptions& score_options) : shape(s), scores(score_options) {
+Workload::Workload(const Shape& given_shape, const ScoreOptions& given_scores)
+    : shape(given_shape), scores(given_scores) {
   const Described d = describe(shape, scores);
   q = Buffer(bytes_of(d.attention.q), "q");
   k = Buffer(bytes_of(d.attention.k), "k");

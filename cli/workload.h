@@ -15,8 +15,8 @@ struct Workload {
   ScoreOptions scores;
   Buffer q, k, v, dout;  // row-major in shape.layout
 
-  Workload(const Shape& shape, const ScoreOptions& scores);  // memory, zeroed
-  void fill_randomly(uint64_t seed);                         // uniform in [-1, 1]
+  Workload(const Shape& given_shape, const ScoreOptions& given_scores);  // memory, zeroed
+  void fill_randomly(uint64_t seed);                                     // uniform in [-1, 1]
 };
 
 class Call {

@@ -15,7 +15,7 @@ class CliTables : public CliTest {
     const Finished run = tilewise(args);
     EXPECT_EQ(run.code, 0) << run.err;
     EXPECT_EQ(run.err, "");
-    const Json list = run.json();
+    Json list = run.json();
     EXPECT_TRUE(list.is_array());
     EXPECT_FALSE(list.empty());
     for (const Json& row : list) {
@@ -110,7 +110,7 @@ TEST_F(CliTables, ExplainTellsWhoServesAndWhoDoesNot) {
     const bool tiled = holds(row["kernel"].get<std::string>(), "tiled");
     EXPECT_EQ(row["decision"] == "chosen", tiled && chosen == 0);
     chosen += row["decision"] == "chosen";
-    EXPECT_EQ(row["decision"] == "when named", row["reason"] != "") << row;
+    EXPECT_EQ(row["decision"] == "when named", !row["reason"].get<std::string>().empty()) << row;
   }
   EXPECT_EQ(chosen, 1);
   for (const Json& row : rows({"explain", "--kernel", "v1", "--pass", "backward", "--json"}, keys)) {
