@@ -45,9 +45,9 @@ class Cell:
         torch_type, tw_type = DTYPES[dtype]
 
         def tensor(random=True):
-            shape = (1, heads, seqlen, head_dim) if layout == "BHSD" else (1, seqlen, heads, head_dim)
+            shape = (1, heads, seqlen, head_dim) if layout == "bhsd" else (1, seqlen, heads, head_dim)
             x = torch.randn(shape, dtype=torch_type) if random else torch.empty(shape, dtype=torch_type)
-            return x if layout == "BHSD" else x.transpose(1, 2)
+            return x if layout == "bhsd" else x.transpose(1, 2)
 
         q, k, v, dout = (tensor() for _ in range(4))
         self.leaves = [x.detach().requires_grad_() for x in (q, k, v)]
@@ -108,16 +108,27 @@ def numbers(text):
     return [int(x) for x in text.split(",")]
 
 
+def names(*known):
+    """A parser of comma-separated names."""
+    def parse(text):
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"'{name}' is not one of {', '.join(known)}")
+        return text.split(",")
+    return parse
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libtilewise.so")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of both (default 1)")
     parser.add_argument("--heads", type=numbers, default=[1, 4, 16])
     parser.add_argument("--seqlen", type=numbers, default=[512, 2048, 8192])
     parser.add_argument("--head-dim", type=numbers, default=[64, 128, 256])
-    parser.add_argument("--layout", type=lambda x: x.split(","), default=["BHSD", "BSHD"])
+    parser.add_argument("--layout", type=names("bhsd", "bshd"), default=["bhsd", "bshd"])
     parser.add_argument("--causal", choices=["no", "yes", "both"], default="both")
-    parser.add_argument("--pass", dest="passes", type=lambda x: x.split(","), default=["forward", "backward"])
+    parser.add_argument("--pass", dest="passes", type=names("forward", "backward"),
+                        default=["forward", "backward"])
     parser.add_argument("--dtype", choices=DTYPES, default="fp32")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each cell and pass (default 1)")
     parser.add_argument("--least", type=int, default=3, help="runs of each at least (default 3)")
@@ -127,7 +138,10 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     clock = time.thread_time if options.threads == 1 else time.perf_counter
-    library = tw.Library(options.library)
+    try:
+        library = tw.Library(options.library)
+    except OSError as error:
+        parser.error(f"--library: {error}")
     rows = []
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.dtype}", flush=True)
     for seqlen in options.seqlen:
@@ -135,7 +149,11 @@ def main():
             for head_dim in options.head_dim:
                 for causal in {"no": [False], "yes": [True], "both": [False, True]}[options.causal]:
                     for layout in options.layout:
-                        cell = Cell(library, options.dtype, layout, heads, seqlen, head_dim, causal, options.threads)
+                        try:
+                            cell = Cell(library, options.dtype, layout, heads, seqlen, head_dim, causal,
+                                        options.threads)
+                        except tw.Refused as error:
+                            parser.error(str(error))
                         cell.tilewise_forward()  # backward reads out and lse
                         for which in options.passes:
                             steps = [getattr(cell, f"{name}_{which}") for name in ("torch", "tilewise")]

@@ -48,6 +48,10 @@ def init(struct_type):
     return struct
 
 
+class Refused(RuntimeError):
+    """What tw_last_error says."""
+
+
 class Library:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
@@ -55,7 +59,7 @@ class Library:
 
     def check(self, status):
         if status != 0:
-            raise RuntimeError(self.lib.tw_last_error().decode())
+            raise Refused(self.lib.tw_last_error().decode())
 
     def plan(self, problem, grad=None):
         plan = Plan()

@@ -25,4 +25,8 @@ case $kind in
     c++ -std=c++20 $warnings "$program.cpp" $(pkg-config --cflags --libs tilewise) -o "$program"
     ;;
 esac
-LD_LIBRARY_PATH=$libdir "$program"
+export LD_LIBRARY_PATH="$libdir"
+case $kind in
+  readme_*) "$program" | grep -x 'the mean of rows 0 to 2047: 1023.5' ;;
+  *) "$program" ;;
+esac
