@@ -110,6 +110,55 @@ TEST(ContractC2, NanInAKeyReachesEveryRowThatUsesIt) {
   }
 }
 
+// 0 * NaN is NaN: each takes all keys from some rows and leaves other rows of their tiles a key full of NaN.
+TEST(ContractC2, NanInAKeyDoesNotReachRowsWithoutKeys) {
+  const Option takes[] = {
+      [](Case& c) { c.causal = true; },
+      [](Case& c) { c.causal = c.sink = true; },
+      [](Case& c) { c.mask = "11qk"; },
+      [](Case& c) { c.bias = "11qk"; },
+  };
+  for (const Option take : takes) {
+    Case c;
+    c.seqlen_q = 70, c.seqlen_k = 40, c.head_dim = c.value_dim = 20;  // causal: rows 0..29 see nothing
+    take(c);
+    SCOPED_TRACE(c.name());
+    CaseData data(c);
+    for (int64_t i = 0; i < 30; ++i)
+      for (int64_t j = 0; j < 40; ++j) {
+        if (data.mask) data.mask.set(0, 0, 0, i, j);
+        if (data.bias) data.bias.set(-INFINITY, 0, 0, i, j);
+      }
+    for (int64_t d = 0; d < 20; ++d) data.k.set(kNaN, 0, 0, 0, d), data.v.set(kNaN, 0, 0, 0, d);
+    each_kernel([&](const Kernel& kernel) {
+      const Outputs o = run(data, kernel);
+      for (int64_t i = 0; i < 30; ++i) {
+        EXPECT_EQ(o.lse.at(0, 0, i), c.sink ? data.sink.at(0) : -INFINITY) << "row " << i;
+        EXPECT_EQ(o.out.at(0, i, 0, 19), 0) << "row " << i;
+        if (kernel.pass == Pass::backward) EXPECT_EQ(o.dq.at(0, i, 0, 19), 0) << "row " << i;
+      }
+    });
+  }
+}
+
+// The value of key 20 is so large that the smallest weight would show, and its product with dout is infinite.
+TEST(ContractC2, ADeadKeyHasNoWeightAtAll) {
+  for (const char* mask : {"", "11qk"}) {
+    Case c;
+    c.seqlen_q = c.seqlen_k = 60, c.head_dim = c.value_dim = 20, c.mask = mask, c.causal = c.mask.empty();
+    CaseData plain(c);
+    for (int64_t i = 0; i < 60 && plain.mask; ++i) plain.mask.set(i == 59, 0, 0, i, 20);
+    CaseData data = plain;
+    for (int64_t d = 0; d < 20; ++d) data.v.set(3e38, 0, 20, 0, d);
+    each_kernel([&](const Kernel& kernel) {
+      const Outputs want = run(plain, kernel), got = run(data, kernel);
+      const Stored Outputs::*rows = kernel.pass == Pass::forward ? &Outputs::out : &Outputs::dq;
+      for (int64_t i = 0; i < (c.causal ? 20 : 59); ++i)
+        EXPECT_TRUE(same_bits((got.*rows).at(0, i, 0, 7), (want.*rows).at(0, i, 0, 7))) << "row " << i;
+    });
+  }
+}
+
 TEST(ContractC2, NanInAQueryReachesItsOwnRowOnly) {
   Case c = banded();
   c.heads = 2;

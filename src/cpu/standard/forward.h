@@ -70,8 +70,9 @@ class Forward {
     squares_.multiply(block, block.head.probs, problem_.v);
     squares_.each_row(block, [&](const ScoreRow& row) {
       float* own = block.room.sum + (row.i - block.first) * row_floats<S>(problem_.value_dim);
-      if (row.live.empty()) zero<S>(own, problem_.value_dim);  // 0 * NaN of a V that other rows use is NaN
-      const double lse = lse_of_sum(block.head.max[row.i], block.head.sum[row.i]);
+      const float l = block.head.sum[row.i];
+      if (row.live.empty() || l == 0) zero<S>(own, problem_.value_dim);  // 0 * NaN of a V that other rows use is NaN
+      const double lse = lse_of_sum(block.head.max[row.i], l);
       store_row<S>(problem_, row.sequence, row.i, row.h, lse, own);
     });
     count_read(block.count * 8);

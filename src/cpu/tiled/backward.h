@@ -176,6 +176,7 @@ class BackwardWorker {
   }
 
   void add_dquery_row(int64_t r, float* part, bool first, bool last) {
+    if (queries_.live[r].empty()) zero<S>(part, problem_.head_dim);  // 0 * NaN of a K that other rows use is NaN
     float* sum = dquery_sum(r);
     if (!first || problem_.accumulate) add_row(sum, problem_.head_dim, part);
     if (last) {

@@ -196,7 +196,7 @@ class Backward {
     add_product<S>(room.ds, s_row_, room.k.strips, room.k.stride, problem_.head_dim, tile.rows, tile.keys,
                    room.dq_tile);
     for (int64_t i = 0; i < tile.rows; ++i) {
-      if (live_of(room, head, tile, i).empty()) continue;  // 0 * NaN of a K that other rows use is NaN
+      if (lse_of_row(room, head, tile, i) == -kInfinity) continue;  // 0 * NaN of a K that other rows use is NaN
       each_vector<S>(
           dq_row(room, head, tile.g, tile.first_row + i), 0, problem_.head_dim,
           [&](int64_t d, typename S::Vec sum) { return S::fma(scale, S::load(room.dq_tile + i * row + d), sum); });
