@@ -183,6 +183,15 @@ void add_chunks_in_16_bits(List& list) {
   }
 }
 
+// More keys than a block of dbias has.
+void add_long_bias(List& list) {
+  for (const char* axes : {"bhqk", "1h1k"}) {
+    Case c = shape(2, 30, 1100, 2, 1, 8);
+    c.bias = axes, c.dbias = true;
+    list.push_back(c);
+  }
+}
+
 void add_heads(List& list) {
   for (const auto& [heads, heads_kv] :
        {std::pair<int64_t, int64_t>{4, 4}, {4, 2}, {8, 2}, {6, 2}, {12, 3}, {9, 3}, {7, 1}, {14, 2}, {4, 1}, {71, 1}}) {
@@ -346,6 +355,7 @@ List make_all() {
   add_dims(list);
   add_types_and_layouts(list);
   add_chunks_in_16_bits(list);
+  add_long_bias(list);
   add_heads(list);
   add_options_by_size(list);
   add_options(list);
