@@ -33,6 +33,13 @@ Case two_chunks_with_gaps() {
   return c;
 }
 
+// So many that a sum of dq depends on the order of its parts.
+Case five_chunks(Type type) {
+  Case c;
+  c.seqlen_q = 100, c.seqlen_k = 2000, c.head_dim = 16, c.value_dim = 8, c.type = type;
+  return c;
+}
+
 // ---- C4: strides and alignment.
 
 TEST(ContractC4, StridesAndAlignmentChangeNoBit) {
@@ -57,7 +64,8 @@ TEST(ContractC4, StridesAndAlignmentChangeNoBit) {
 // ---- C4: repeated calls, threads.
 
 TEST(ContractC4, TheSameCallGivesTheSameBitsAtAnyNumberOfThreads) {
-  for (Case c : {busy(), with_pairs(), two_chunks(), two_chunks_with_gaps()}) {
+  for (Case c :
+       {busy(), with_pairs(), two_chunks(), two_chunks_with_gaps(), five_chunks(Type::f32), five_chunks(Type::bf16)}) {
     c.deterministic = true;
     const CaseData data(c);
     each_kernel([&](const Kernel& kernel) {
@@ -78,11 +86,51 @@ void run_backwards(void*, int64_t count, Task task, void* context) {
 }
 
 TEST(ContractC4, AnyOrderOfTasksGivesTheSameBits) {
-  const CaseData data(with_pairs());
   const Parallel plain_loop{nullptr, run_backwards};
   RunOptions options;
   options.pool = &plain_loop, options.threads = 3;
-  each_kernel([&](const Kernel& kernel) { expect_same(run(data, kernel, options), run(data, kernel), kernel.pass); });
+  for (const Case& c : {with_pairs(), five_chunks(Type::f32), five_chunks(Type::bf16)}) {
+    const CaseData data(c);
+    each_kernel([&](const Kernel& kernel) { expect_same(run(data, kernel, options), run(data, kernel), kernel.pass); });
+  }
+}
+
+// The squares of a group of heads are more than `standard` keeps at once, so it goes through them head by head.
+TEST(ContractC4, StandardAttentionInSeveralRoundsAgreesWithTheOthers) {
+  Case c;
+  c.seqlen_q = 1030, c.seqlen_k = 1500, c.heads = 6, c.heads_kv = 1, c.head_dim = c.value_dim = 4;
+  const CaseData data(c);
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const Outputs want = run(data, *kernels_here(pass).front());
+    each_kernel(pass, [&](const Kernel& kernel) {
+      if (kernel.algorithm != Algorithm::standard) return;
+      const Outputs got = run(data, kernel);
+      for (const auto& [name, output] : outputs_of(pass))
+        if (got.*output) EXPECT_LT(largest_difference(got.*output, want.*output), 1e-5) << name;
+    });
+  }
+}
+
+// ---- Gradients of 16 bits are sums of fp32, rounded once.
+
+TEST(ContractC8, GradientsOf16BitsAreThoseOfFp32Rounded) {
+  for (const Type type : {Type::f16, Type::bf16}) {
+    Case c = five_chunks(type);
+    const CaseData data(c);
+    c.fp32_gradients = true;
+    const CaseData wide_data(c);
+    each_kernel(Pass::backward, [&](const Kernel& kernel) {
+      const Outputs got = run(data, kernel), wide = run(wide_data, kernel);
+      Outputs want = data.outputs();
+      for (Stored Outputs::*gradient : {&Outputs::dq, &Outputs::dk, &Outputs::dv}) {
+        Stored& rounded = want.*gradient;
+        rounded.each([&](int64_t b, int64_t i, int64_t h, int64_t d) {
+          rounded.set((wide.*gradient).at(b, i, h, d), b, i, h, d);
+        });
+        expect_same(got.*gradient, rounded);
+      }
+    });
+  }
 }
 
 // ---- C4: batch mates.
