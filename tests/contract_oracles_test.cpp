@@ -97,6 +97,32 @@ TEST(ContractOracles, LseIsNatural) {
   });
 }
 
+// Two keys that score 0, with values 0 and 1, against sinks far above and far below them.
+TEST(ContractOracles, SinksOfAnySize) {
+  Case c;
+  c.seqlen_k = 2, c.head_dim = c.value_dim = 1, c.fill = Fill::zero_query, c.sink = c.dsink = true;
+  CaseData data(c);
+  data.v.set(0, 0, 0), data.v.set(1, 0, 1);
+  data.dout.set(-3, 0, 0);
+  struct {
+    double sink, out, lse;
+  } const rows[] = {{-INFINITY, 0.5, std::log(2.0)},
+                    {0, 1 / 3.0, std::log(3.0)},
+                    {1000, 0, 1000},
+                    {-1000, 0.5, std::log(2.0)},
+                    {0x1p127, 0, 0x1p127}};
+  for (const auto& [sink, out, lse] : rows) {
+    SCOPED_TRACE(sink);
+    data.sink.set(sink, 0);
+    each_kernel([&](const Kernel& kernel) {
+      const Outputs o = run(data, kernel);
+      EXPECT_NEAR(o.out.at(0, 0, 0, 0), out, 1e-6);
+      EXPECT_FLOAT_EQ(static_cast<float>(o.lse.at(0, 0, 0)), static_cast<float>(lse));
+      if (kernel.pass == Pass::backward) EXPECT_NEAR(o.dsink.at(0), 3 * out * std::exp(sink - lse), 1e-6);
+    });
+  }
+}
+
 // ---- The oracle's own numbers: every pattern of a 16-bit type, there and back.
 
 TEST(ContractOracles, Fp64IsForTheReferenceAlone) {
