@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <functional>
 #include <map>
 
 #include "cases/measure.h"
 
 namespace tilewise::cases {
 namespace {
+
+constexpr int64_t kMostPairsOfSmallBlocks = 20000;
 
 // Kernels that may refuse a case, by name; all others serve every one.
 bool may_refuse(const Kernel& kernel) { return names_kernel("v1", kernel.name); }
@@ -42,9 +45,10 @@ void check_masks(const CaseData& data, const Problem& problem) {
 }
 
 // True if it ran.
-bool run_and_judge(const CaseData& data, const Expected& expected, const Kernel& kernel, const Outputs& outputs) {
+bool run_and_judge(const CaseData& data, const Expected& expected, const Kernel& kernel, const Outputs& outputs,
+                   int64_t fast_memory = 0) {
   RunOptions options;
-  options.kernel = kernel.name;
+  options.kernel = kernel.name, options.fast_memory = fast_memory;
   Plan plan;
   const Status status = run_case(data, kernel.pass, options, outputs, plan);
   if (status.code == TW_UNSUPPORTED && may_refuse(kernel)) {
@@ -60,6 +64,19 @@ bool run_and_judge(const CaseData& data, const Expected& expected, const Kernel&
   return true;
 }
 
+// Kernels whose blocks follow from the size of the fast memory, which on this machine holds most cases whole: again
+// with blocks of a few keys.
+void judge_with_small_blocks(const CaseData& data, const Expected& expected, const Kernel& kernel,
+                             const std::function<Outputs()>& outputs) {
+  if (kernel.rank != Rank::rung || names_kernel("portable", kernel.name)) return;  // portable is the same code
+  const Case& c = data.description();
+  for (const int64_t floats : {64, 5000}) {
+    if (floats == 64 && c.batch * c.heads * c.seqlen_q * c.seqlen_k > kMostPairsOfSmallBlocks) continue;
+    SCOPED_TRACE(floats);
+    run_and_judge(data, expected, kernel, outputs(), floats);
+  }
+}
+
 // The results of all forward kernels, by kernel; a kernel that ran without lse gives those of the oracle.
 using Results = std::map<const Kernel*, Outputs>;
 
@@ -69,6 +86,7 @@ void run_forwards(const CaseData& data, const Expected& expected, Results& resul
     if (kernel->pass != Pass::forward || !kernel->runs_on(0, why_not)) continue;
     const Outputs outputs = data.outputs();
     if (!run_and_judge(data, expected, *kernel, outputs)) continue;
+    judge_with_small_blocks(data, expected, *kernel, [&] { return data.outputs(); });
     results.emplace(kernel, data.description().lse ? outputs : expected.exact);
   }
 }
@@ -79,7 +97,8 @@ void run_backwards(const CaseData& data, const Expected& expected, const Results
     if (kernel->pass != Pass::backward || !kernel->runs_on(0, why_not)) continue;
     const auto own = results.find(forward_of(*kernel));
     const Outputs& forward = own == results.end() ? expected.exact : own->second;
-    run_and_judge(data, expected, *kernel, backward_outputs(data, forward));
+    if (!run_and_judge(data, expected, *kernel, backward_outputs(data, forward))) continue;
+    judge_with_small_blocks(data, expected, *kernel, [&] { return backward_outputs(data, forward); });
   }
 }
 
