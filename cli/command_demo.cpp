@@ -153,13 +153,14 @@ class Demo {
     const char* const title = kDemoAlgorithm[place].title;
     if (!lines[place]) return fmt::format("{:>7}  {:<17} {}\n", length, title, trouble);
     const DemoLine& line = *lines[place];
-    const auto less = [&](double standard, double own) {
-      return place == kStandard || !lines[kStandard] ? "" : less_text(standard, own);
+    const auto against = [&](double standard, double own, const char* better, const char* worse) {
+      return place == kStandard || !lines[kStandard] ? "" : against_text(standard, own, better, worse);
     };
     const auto standard = lines[kStandard].value_or(line);
-    return fmt::format(kPattern, length, title, error_text(line.error), time_text(line.ms), less(standard.ms, line.ms),
-                       size_text(line.workspace), size_text(line.moved),
-                       less(static_cast<double>(standard.moved), static_cast<double>(line.moved))) +
+    return fmt::format(kPattern, length, title, error_text(line.error), time_text(line.ms),
+                       against(standard.ms, line.ms, "faster", "slower"), size_text(line.workspace),
+                       size_text(line.moved),
+                       against(static_cast<double>(standard.moved), static_cast<double>(line.moved), "fewer", "more")) +
            "\n";
   }
 
@@ -167,7 +168,7 @@ class Demo {
     progress_.show(done_, fmt::format("{} tokens, {}", count_text(tokens), what));
   }
 
-  static constexpr const char* kPattern = "{:>7}  {:<17}{:>10}{:>10}  {:<11}{:>10}{:>10}  {}";
+  static constexpr const char* kPattern = "{:>7}  {:<17}{:>10}{:>10}  {:<13}{:>10}{:>10}  {}";
 
   DemoOptions options_;
   DemoData data_;

@@ -51,13 +51,16 @@ std::string memory(const DemoResults& results, int64_t tokens, const DemoLines& 
   const auto& [least, first] = *results.forward.begin();
   const auto standard = static_cast<double>(lines[kStandard]->workspace);
   const auto tiled = static_cast<double>(lines[kTiled]->workspace);
-  std::string text = fmt::format("At {} tokens standard attention needs {} beside inputs and outputs, tiled {}: {}.",
-                                 count_text(tokens), size_text(lines[kStandard]->workspace),
-                                 size_text(lines[kTiled]->workspace), less_text(standard, tiled));
+  std::string text =
+      fmt::format("At {} tokens standard attention needs {} beside inputs and outputs, tiled {}: {}.",
+                  count_text(tokens), size_text(lines[kStandard]->workspace), size_text(lines[kTiled]->workspace),
+                  against_text(standard, tiled, "smaller", "larger"));
   if (tokens > least && first[kStandard] && first[kTiled]) {
-    text += fmt::format(" From {} tokens on, standard's grew {}, tiled's {}.", count_text(least),
-                        ratio_text(standard / static_cast<double>(first[kStandard]->workspace)),
-                        ratio_text(tiled / static_cast<double>(first[kTiled]->workspace)));
+    text += fmt::format(
+        " From {} tokens on, standard's grew {}, tiled's {}: standard keeps the squares of as many "
+        "heads at once as fit into 64 MiB, so it grows with tokens squared once one head fills these.",
+        count_text(least), ratio_text(standard / static_cast<double>(first[kStandard]->workspace)),
+        ratio_text(tiled / static_cast<double>(first[kTiled]->workspace)));
   }
   return paragraph("Memory", text);
 }
@@ -69,13 +72,15 @@ std::string bytes(const DemoLines& lines) {
   return paragraph("Bytes", text + fmt::format(", tiled {}.", size_text(lines[kTiled]->moved)));
 }
 
+std::string faster_text(double other, double own) { return against_text(other, own, "faster", "slower"); }
+
 std::string time(const DemoLines& lines) {
   const double tiled = lines[kTiled]->ms, standard = lines[kStandard]->ms;
   std::string text = fmt::format("Tiled takes {}: {} than standard attention ({})", seconds_text(tiled),
-                                 less_text(standard, tiled), seconds_text(standard));
+                                 faster_text(standard, tiled), seconds_text(standard));
   if (lines[kV1]) {
-    text +=
-        fmt::format(", {} than FlashAttention-1 ({})", less_text(lines[kV1]->ms, tiled), seconds_text(lines[kV1]->ms));
+    text += fmt::format(", {} than FlashAttention-1 ({})", faster_text(lines[kV1]->ms, tiled),
+                        seconds_text(lines[kV1]->ms));
   }
   return paragraph("Time", text + ".");
 }
@@ -83,11 +88,18 @@ std::string time(const DemoLines& lines) {
 std::string backward(const DemoResults& results) {
   const auto& [tokens, lines] = *results.backward.rbegin();
   if (!lines[kStandard] || !lines[kTiled]) return "";
-  return paragraph(
-      "Backward", fmt::format("At {} tokens the tiled gradients are within {} of double precision, standard's "
-                              "within {}; they take {} time.",
-                              count_text(tokens), error_text(lines[kTiled]->error), error_text(lines[kStandard]->error),
-                              less_text(lines[kStandard]->ms, lines[kTiled]->ms)));
+  std::string text = fmt::format(
+      "At {} tokens the tiled gradients are within {} of double precision, standard's within {}; they are "
+      "computed {}.",
+      count_text(tokens), error_text(lines[kTiled]->error), error_text(lines[kStandard]->error),
+      faster_text(lines[kStandard]->ms, lines[kTiled]->ms));
+  if (lines[kV1] && lines[kV1]->moved < lines[kTiled]->moved) {
+    text += fmt::format(
+        " Tiled moves {}, FlashAttention-1 {}: tiled cuts the keys into smaller blocks, so that every "
+        "core has work on one long sequence, and each block reads the queries and adds to their gradients again.",
+        size_text(lines[kTiled]->moved), size_text(lines[kV1]->moved));
+  }
+  return paragraph("Backward", text);
 }
 
 std::string did_not_fit(const DemoResults& results) {

@@ -37,8 +37,9 @@ std::string time_text(double ms) {
 
 std::string ratio_text(double ratio) { return fmt::format("{:.{}f}x", ratio, ratio < 9.95 ? 2 : ratio < 99.5 ? 1 : 0); }
 
-std::string less_text(double other, double own) {
-  return other >= own ? ratio_text(other / own) + " less" : ratio_text(own / other) + " more";
+std::string against_text(double other, double own, const char* better, const char* worse) {
+  return other >= own ? fmt::format("{} {}", ratio_text(other / own), better)
+                      : fmt::format("{} {}", ratio_text(own / other), worse);
 }
 
 }  // namespace tilewise::cli
