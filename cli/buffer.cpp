@@ -58,7 +58,7 @@ Buffer::Buffer(int64_t bytes, const char* purpose) {
     pages = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   if (pages == MAP_FAILED) {
-    fail(ExitCode::out_of_memory, "out of memory: {} takes {}, {} can be had", purpose, size_text(bytes),
+    fail(ExitCode::out_of_memory, "out of memory: {} takes {}, {} available", purpose, size_text(bytes),
          size_text(available));
   }
   data_ = static_cast<char*>(pages);

@@ -9,6 +9,7 @@
 #include "cli/standard_streams.h"
 #include "cli/table.h"
 #include "cli/text.h"
+#include "core/kernel.h"
 #include "tilewise/tilewise.h"
 
 namespace tilewise::cli {
@@ -16,9 +17,13 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kUses = R"(
+Kernels are asked in this order; the first that accepts a problem serves it. A chosen one serves what those above it
+refuse, a fallback what all chosen ones refuse; a rung is there for comparison and runs only when asked for by name.
+)";
+
 constexpr const char* kNotes = R"(
-Kernels are asked in this order; the first that accepts a problem serves it. Uses: `chosen` ones serve, a `fallback`
-serves what those refuse, a `rung` is there for comparison and runs only when asked for by name.
+Kernels are asked in the order of the table; the first that accepts a problem serves it.
 
 Examples:
   tilewise info
@@ -35,6 +40,14 @@ std::string isa_text(const Json& cpu) {
   const Json& isa = cpu["isa"];
   const auto has = [&](const char* name) { return std::find(isa.begin(), isa.end(), name) != isa.end(); };
   return has("avx512") ? "AVX-512" : has("avx2") ? "AVX2" : "baseline";
+}
+
+// The instruction sets that kernels are built for are parts of their names.
+std::string used_text(const Json& info) {
+  const bool avx2 = std::any_of(info["kernels"].begin(), info["kernels"].end(), [](const Json& kernel) {
+    return kernel["available"].get<bool>() && names_kernel("avx2", kernel["name"].get<std::string>().c_str());
+  });
+  return avx2 ? "; kernels use AVX2" : "";
 }
 
 Cell text_cell(const Json& value) { return value.is_null() ? Cell() : Cell(value.get<std::string>()); }
@@ -76,9 +89,9 @@ std::string machine_text(const Json& info) {
   };
   std::string text = fmt::format("{:<10}{}, {} cores for this process\n", "cpu", cpu["model"].get<std::string>(),
                                  cpu["cores"].get<int64_t>());
-  text += fmt::format("{:<10}{}\n", "isa", isa_text(cpu));
+  text += fmt::format("{:<10}{}{}\n", "isa", isa_text(cpu), used_text(info));
   text += fmt::format("{:<10}L1 {}, L2 {}, L3 {}\n", "caches", cache("l1_bytes"), cache("l2_bytes"), cache("l3_bytes"));
-  text += fmt::format("{:<10}{} can be had\n", "memory", size_text(memory_available()));
+  text += fmt::format("{:<10}{} available\n", "memory", size_text(memory_available()));
   for (const Json& backend : info["backends"]) {
     if (backend["available"].get<bool>()) continue;
     text += fmt::format("{:<10}{}\n", backend["name"].get<std::string>(), backend["reason"].get<std::string>());
@@ -93,6 +106,7 @@ Action declare_info(Arguments& arguments) {
     const Json info = library_info();
     if (!*json) write_output(machine_text(info));
     write_output(kernel_table(info).render(*json ? Format::json : Format::text));
+    if (!*json) write_output(kUses);
     return ExitCode::ok;
   };
 }

@@ -128,6 +128,7 @@ TEST_F(CliTables, InfoListsKernels) {
   const Finished text = tilewise({"info"});
   EXPECT_EQ(text.code, 0);
   EXPECT_TRUE(holds(text.out, "caches"));
+  EXPECT_TRUE(holds(text.out, "the first that accepts a problem serves it"));
 }
 
 TEST_F(CliTables, TrafficShowsTheAsymptotics) {
