@@ -120,7 +120,7 @@ class Run {
                                 {"layout", "layout", caption}},
                                size_columns(),
                                {{"threads", "threads", caption},
-                                {"ms", "ms", shown, as_time},
+                                {"ms", "ms, first run", shown, as_time},
                                 {"workspace_bytes", "workspace", shown, as_size},
                                 {"peak_bytes", "peak memory", shown, as_size}}));
     for (const Step& step : steps_) {
@@ -160,9 +160,9 @@ Action declare_run(Arguments& arguments) {
   const auto o = std::make_shared<RunOptions>();
   arguments.text("input", o->input, "INPUT", "safetensors file that holds the tensors given by name");
   arguments.group("Inputs");
-  arguments.text("--query", o->query, "NAME", "queries");
-  arguments.text("--key", o->key, "NAME", "keys");
-  arguments.text("--value", o->value, "NAME", "values");
+  arguments.text("--query", o->query, "NAME", "queries [q]");
+  arguments.text("--key", o->key, "NAME", "keys [k]");
+  arguments.text("--value", o->value, "NAME", "values [v]");
   arguments.text("--dout", o->dout, "NAME", "gradient of out: compute gradients, too");
   arguments.text("--bias", o->bias, "NAME", "added to the scores");
   arguments.text("--alibi-slopes", o->alibi_slopes, "NAME", "one slope a head");

@@ -1,6 +1,7 @@
 #include "cli/run_files.h"
 
 #include <algorithm>
+#include <array>
 
 #include "cli/failure.h"
 #include "cli/files/npy.h"
@@ -17,7 +18,26 @@ struct Given {
   const std::string& text;  // as on the command line; empty: not given
 };
 
+// A tensor that every problem has: without an option it is the one of INPUT that has its role for a name.
+struct Needed {
+  const char* role;
+  const char* option;
+  const std::string& text;
+};
+
 bool is_npy(const std::string& name) { return name.ends_with(".npy"); }
+
+void check_has_source(const Needed& needed, bool has_input) {
+  if (has_input || !needed.text.empty()) return;
+  fail(ExitCode::usage, "{0} is not given, and there is no INPUT; give {0} FILE.npy or a safetensors file",
+       needed.option);
+}
+
+void check_together(const std::string& path) {
+  if (!is_npy(path)) return;
+  fail(ExitCode::usage, "--output: {} does not end in .safetensors (for .npy: --out, --lse, --dq, --dk, --dv)",
+       in_quotes(path));
+}
 
 void check_separate(const Given& given, bool gradients) {
   if (!is_npy(given.text)) fail(ExitCode::usage, "--{}: {} does not end in .npy", given.role, in_quotes(given.text));
@@ -29,16 +49,22 @@ void check_separate(const Given& given, bool gradients) {
 RunInputs::RunInputs(const RunOptions& o) {
   std::optional<SafetensorsFile> file;
   if (!o.input.empty()) file.emplace(o.input);
-  for (const Given& given : {Given{"q", o.query}, Given{"k", o.key}, Given{"v", o.value}, Given{"dout", o.dout},
-                             Given{"bias", o.bias}, Given{"alibi_slopes", o.alibi_slopes}, Given{"sink", o.sink}}) {
-    if (given.text.empty()) continue;
-    const bool npy = is_npy(given.text);
+  const auto take = [&](const char* role, const std::string& text) {
+    const bool npy = is_npy(text);
     if (!npy && !file) {
-      fail(ExitCode::usage, "{}: {} is no .npy file, so INPUT, a safetensors file that has it, is needed", given.role,
-           in_quotes(given.text));
+      fail(ExitCode::usage, "{}: {} is not an .npy file, so INPUT, a safetensors file that has it, is needed", role,
+           in_quotes(text));
     }
-    arrays_.emplace(given.role, npy ? read_npy(given.text) : file->read(given.text));
-    names_[given.role] = npy ? given.text : o.input + ": " + given.text;
+    arrays_.emplace(role, npy ? read_npy(text) : file->read(text));
+    names_[role] = npy ? text : o.input + ": " + text;
+  };
+  const std::array needed = {Needed{"q", "--query", o.query}, Needed{"k", "--key", o.key},
+                             Needed{"v", "--value", o.value}};
+  for (const Needed& tensor : needed) check_has_source(tensor, file.has_value());
+  for (const Needed& tensor : needed) take(tensor.role, tensor.text.empty() ? tensor.role : tensor.text);
+  for (const Given& given :
+       {Given{"dout", o.dout}, Given{"bias", o.bias}, Given{"alibi_slopes", o.alibi_slopes}, Given{"sink", o.sink}}) {
+    if (!given.text.empty()) take(given.role, given.text);
   }
 }
 
@@ -58,6 +84,7 @@ RunOutputs::RunOutputs(const RunOptions& o) {
     if (twice) fail(ExitCode::usage, "{}: two outputs go into this file", path);
     files_.emplace_back(role, std::move(file));
   };
+  check_together(o.output);
   if (!o.output.empty()) add(kAll, o.output);
   for (const Given& given :
        {Given{"out", o.out}, Given{"lse", o.lse}, Given{"dq", o.dq}, Given{"dk", o.dk}, Given{"dv", o.dv}}) {

@@ -16,7 +16,8 @@ namespace tilewise::cli {
 
 struct RunOptions {
   std::string input;
-  std::string query = "q", key = "k", value = "v", dout, bias, alibi_slopes, sink;
+  std::string query, key, value;  // by default "q", "k", "v" of the input
+  std::string dout, bias, alibi_slopes, sink;
   std::string output, out, lse, dq, dk, dv;
   std::string layout = "bshd", out_dtype = "same", kernel;
   ScoreOptions scores;

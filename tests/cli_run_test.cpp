@@ -174,6 +174,7 @@ TEST_F(CliRun, BadInputsAreNamed) {
   const std::string layer = get("layer.safetensors");
   put("cut", layer.substr(0, layer.size() - 1));
   put("short", layer.substr(0, 5));
+  put("npy", "\x93NUMPY and so on");
   put("text", "once upon a time there was a tensor");
   const Array flat = floats({40}, wave);
   write("flat.npy", flat);
@@ -187,7 +188,8 @@ TEST_F(CliRun, BadInputsAreNamed) {
       {{"."}, 3, ".: not a regular file"},
       {{"cut"}, 3, "cut: truncated"},
       {{"short"}, 3, "short: truncated"},
-      {{"text"}, 3, "text: not a safetensors file"},
+      {{"text"}, 3, "text: not a safetensors file: it does not begin with the length of a header"},
+      {{"npy"}, 3, "npy: an .npy file, not a safetensors file; `tilewise run` takes it with --query"},
       {{"layer.safetensors", "--query", "z"}, 3, "no tensor 'z'; it has 'dout', 'k', 'q', 'v'"},
       {{"layer.safetensors", "--query", "gone.npy"}, 3, "gone.npy: cannot open"},
       {{"layer.safetensors", "--query", "flat.npy"}, 3, "flat.npy: shape (40) has 1 axes"},
@@ -221,6 +223,9 @@ TEST_F(CliRun, OutputsAreCheckedFirst) {
   const Finished nowhere = tilewise({"run", "layer.safetensors", "--output", "no/such/o"});
   EXPECT_EQ(nowhere.code, 4);
   EXPECT_TRUE(holds(nowhere.err, "no/such/o: cannot create"));
+  const Finished npy = tilewise({"run", "layer.safetensors", "--output", "z.npy"});
+  EXPECT_EQ(npy.code, 2);
+  EXPECT_TRUE(holds(npy.err, "--output: 'z.npy' does not end in .safetensors (for .npy: --out")) << npy.err;
   EXPECT_EQ(tilewise({"run", "layer.safetensors", "--output", "."}).code, 4);
   EXPECT_EQ(tilewise({"run", "layer.safetensors", "--output", "/dev/null"}).code, 4);
   EXPECT_EQ(names(), std::vector<std::string>{"layer.safetensors"});

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <string_view>
 
 #include "cli/failure.h"
 
@@ -9,6 +11,7 @@ namespace tilewise::cli {
 namespace {
 
 constexpr int64_t kLengthBytes = 8, kLargestHeader = 100'000'000;  // the format's own limit
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 struct ElementSize {
   const char* dtype;
@@ -40,10 +43,13 @@ std::string read_header(const InputFile& file) {
   if (file.size() < kLengthBytes) file.reject("truncated: {} bytes, and the header length alone takes 8", file.size());
   std::array<unsigned char, kLengthBytes> little_endian;
   file.read(0, reinterpret_cast<char*>(little_endian.data()), kLengthBytes);
+  if (std::memcmp(little_endian.data(), kNpyMagic.data(), kNpyMagic.size()) == 0) {
+    file.reject("an .npy file, not a safetensors file; `tilewise run` takes it with --query, --key or --value");
+  }
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | little_endian[static_cast<size_t>(i)];
   if (length > static_cast<uint64_t>(kLargestHeader)) {
-    file.reject("not a safetensors file: a header of {} bytes; the format allows {}", length, kLargestHeader);
+    file.reject("not a safetensors file: it does not begin with the length of a header, at most {}", kLargestHeader);
   }
   if (static_cast<int64_t>(length) > file.size() - kLengthBytes) {
     file.reject("truncated: a header of {} bytes does not fit into the {} of the file", length, file.size());
