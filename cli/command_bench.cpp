@@ -85,6 +85,7 @@ class Bench {
 
   void measure_shape(const Shape& shape, const std::function<void(double)>& step) {
     step(0);
+    check_options(shape);
     Workload workload(shape, options_.scores);
     workload.fill_randomly(static_cast<uint64_t>(options_.seed));
     std::optional<Call> oracle;
@@ -95,7 +96,7 @@ class Bench {
         contenders.push_back(first_run(workload, shape.pass, plan_options(kernel)));
         if (oracle) contenders.back().max_error = worst_error(contenders.back().call, *oracle);
       } catch (const Failure& failure) {
-        failures_.emplace_back(fmt::format("{} {}", kernel, title_of(shape)), failure);
+        failures_.emplace_back(kernel.empty() ? title_of(shape) : kernel + " " + title_of(shape), failure);
       }
     }
     std::vector<const Call*> calls;

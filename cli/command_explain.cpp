@@ -79,7 +79,9 @@ Table table_of(const std::vector<Verdict>& verdicts) {
 
 ExitCode explain(const ExplainOptions& o) {
   check_kernel_option(o.kernel);
-  const Problem problem = planned_problem(describe(o.shape.shape(), o.scores));
+  const Shape shape = o.shape.shape();
+  check_options(shape);
+  const Problem problem = planned_problem(describe(shape, o.scores));
   PlanOptions options;
   options.force = o.kernel.empty() ? nullptr : o.kernel.c_str();
   options.fast_memory = o.fast_memory.value_or(0);

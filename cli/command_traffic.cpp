@@ -68,6 +68,7 @@ ExitCode print_traffic(const TrafficOptions& o) {
   Table table = traffic_table();
   const std::vector<int64_t> sizes = o.fast_memory.empty() ? std::vector{this_cpu().l2_bytes / 4} : o.fast_memory;
   for (const Shape& s : shapes_of(o.shapes)) {
+    check_options(s);
     const Problem problem = planned_problem(describe(s, o.scores));
     for (const int64_t fast_memory : sizes) {
       for (const Named& named : kAlgorithms) {

@@ -9,6 +9,19 @@ tw_tensor lse_view(const Shape& shape) {
   return view_of("lse", nullptr, Type::f32, Layout::bshd, shape.batch, shape.heads, shape.seqlen_q, 1);
 }
 
+constexpr int64_t kMostHeadDim = 512;  // of the library
+
+void check_head_dim(const char* option, int64_t head_dim) {
+  if (head_dim > kMostHeadDim) fail(ExitCode::unsupported, "{} {} is more than {}", option, head_dim, kMostHeadDim);
+}
+
+// Messages of the library name its own way to list kernels.
+std::string in_words_of_the_shell(std::string message) {
+  constexpr std::string_view kCall = "tw_info lists", kCommand = "`tilewise info` lists";
+  const size_t at = message.find(kCall);
+  return at == std::string::npos ? message : message.replace(at, kCall.size(), kCommand);
+}
+
 ExitCode exit_code_of(tw_status status) {
   switch (status) {
     case TW_INVALID_ARGUMENT:
@@ -116,6 +129,14 @@ int64_t bytes_of(const tw_tensor& t) {
   return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3] * size_of(static_cast<Type>(t.dtype));
 }
 
+void check_options(const Shape& s) {
+  if (s.heads % s.kv_heads != 0) {
+    fail(ExitCode::usage, "--heads {} is not a multiple of --kv-heads {}", s.heads, s.kv_heads);
+  }
+  check_head_dim("--head-dim", s.head_dim);
+  check_head_dim("--head-dim-v", s.head_dim_v);
+}
+
 void apply(const ScoreOptions& scores, tw_attention& attention) {
   const auto set = [&](bool given, int32_t flag) {
     if (given) attention.flags |= static_cast<uint32_t>(flag);
@@ -157,7 +178,7 @@ Described describe(const Shape& s, const ScoreOptions& scores) {
 }
 
 void check(const Status& status) {
-  if (!status.ok()) throw Failure(exit_code_of(status.code), status.message.chars);
+  if (!status.ok()) throw Failure(exit_code_of(status.code), in_words_of_the_shell(status.message.chars));
 }
 
 Problem planned_problem(const Described& described) {

@@ -66,6 +66,8 @@ struct Described {
   const tw_attention_grad* grad_or_null() const { return backward ? &grad : nullptr; }
 };
 Described describe(const Shape& shape, const ScoreOptions& scores);
+// What the library would refuse with its own names for the sizes, in the words of the options they come from.
+void check_options(const Shape& shape);
 void apply(const ScoreOptions& scores, tw_attention& attention);
 
 // What the library answers as a Failure, unless it is TW_OK.
