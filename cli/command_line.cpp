@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/files/output_file.h"
 #include "cli/standard_streams.h"
+#include "cli/suggest.h"
 #include "tilewise/tilewise.h"
 
 namespace tilewise::cli {
@@ -45,6 +47,12 @@ Exit codes:
   7  a bug in tilewise
 )";
 
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command* command : kCommands) names.emplace_back(command->name);
+  return names;
+}
+
 std::string general_help() {
   std::string help = kGeneralUsage;
   for (const Command* command : kCommands) help += fmt::format("  {:<10}{}\n", command->name, command->summary);
@@ -74,11 +82,42 @@ std::string help_of(const CLI::App& app, const Command& command) {
   return options.insert(options.find("\nUsage:"), "\n") + command.notes + "\n";
 }
 
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// The first option that the command does not have, else the first word that belongs to no option.
+void check_nothing_left(const CLI::App& app, const std::string& command) {
+  const std::vector<std::string> left = app.remaining();
+  if (left.empty()) return;
+  const auto option = std::find_if(left.begin(), left.end(), [](const auto& word) { return word.starts_with('-'); });
+  if (option == left.end()) {
+    fail(ExitCode::usage, "unexpected argument {}; see {} --help", in_quotes(left.front()), command);
+  }
+  const std::string name = option->substr(0, option->find('='));
+  const std::string meant = nearest(name, options_of(app));
+  if (!meant.empty()) fail(ExitCode::usage, "unknown option {}; did you mean {}?", in_quotes(name), meant);
+  fail(ExitCode::usage, "unknown option {}; see {} --help", in_quotes(name), command);
+}
+
+[[noreturn]] void refuse_command(std::string_view name) {
+  if (name.empty()) fail(ExitCode::usage, "a command is needed; see tilewise --help");
+  const std::vector<std::string> known = command_names();
+  const std::string meant = nearest(name, known);
+  if (!meant.empty()) fail(ExitCode::usage, "no command {}; did you mean {}?", in_quotes(name), meant);
+  fail(ExitCode::usage, "no command {}; there are {}; see tilewise --help", in_quotes(name), fmt::join(known, ", "));
+}
+
 ExitCode run_command(const Command& command, int argc, const char* const* argv) {
   const std::string name = std::string("tilewise ") + command.name;
   CLI::App app(command.summary, name);
   app.get_formatter()->column_width(32);
   app.set_help_flag();
+  app.allow_extras();  // told by check_nothing_left
   Arguments arguments(app);
   const Action action = command.declare(arguments);
   app.set_help_flag("-h,--help", "print this and exit")->group("Help");
@@ -90,6 +129,7 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   } catch (const CLI::ParseError& error) {
     fail(ExitCode::usage, "{}; see {} --help", error.what(), name);
   }
+  check_nothing_left(app, name);
   return action();
 }
 
@@ -108,8 +148,7 @@ ExitCode run_named(int argc, const char* const* argv) {
     complain_of(command->name);
     return run_command(*command, argc - 1, argv + 1);
   }
-  const std::string problem = name.empty() ? "a command is needed" : "no command " + in_quotes(name);
-  fail(ExitCode::usage, "{}; see tilewise --help", problem);
+  refuse_command(name);
 }
 
 int complain_and_end(const char* message, ExitCode code) {

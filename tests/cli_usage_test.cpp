@@ -59,8 +59,13 @@ TEST_F(CliUsage, WrongArgumentsAreNamedWithTheirRule) {
       {{}, "a command is needed"},
       {{"frobnicate"}, "no command 'frobnicate'"},
       {{"--frobnicate"}, "no command '--frobnicate'"},
-      {{"bench", "--frobnicate"}, "--frobnicate"},
-      {{"bench", "extra"}, "extra"},
+      {{"rnu"}, "no command 'rnu'; did you mean run?"},
+      {{"frobnicate"}, "there are demo, run, verify, bench, traffic, explain, info; see tilewise --help"},
+      {{"bench", "--frobnicate"}, "unknown option '--frobnicate'; see tilewise bench --help"},
+      {{"bench", "extra"}, "unexpected argument 'extra'; see tilewise bench --help"},
+      {{"bench", "--kernal", "tiled"}, "unknown option '--kernal'; did you mean --kernel?"},
+      {{"bench", "extra", "--kernal=tiled"}, "unknown option '--kernal'; did you mean --kernel?"},
+      {{"run", "in.safetensors", "--casual"}, "unknown option '--casual'; did you mean --causal?"},
       {{"bench", "--heads"}, "--heads"},
       {{"bench", "--heads", "0"}, "--heads: 0 is less than 1"},
       {{"bench", "--heads", "-3"}, "--heads: -3 is less than 1"},
@@ -76,7 +81,10 @@ TEST_F(CliUsage, WrongArgumentsAreNamedWithTheirRule) {
       {{"bench", "--pass", "sideways"}, "--pass: 'sideways' is not one of forward, backward"},
       {{"bench", "--layout", "sbhd"}, "--layout: 'sbhd' is not one of bshd, bhsd"},
       {{"bench", "--json", "--csv"}, "--json excludes --csv"},
-      {{"bench", "--heads", "3", "--kv-heads", "2", "--seqlen", "8"}, "3"},
+      {{"bench", "--heads", "3", "--kv-heads", "2", "--seqlen", "8"},
+       "bench: forward 8 x 8, head_dim 64: --heads 3 is not a multiple of --kv-heads 2"},
+      {{"explain", "--heads", "8", "--kv-heads", "3"}, "--heads 8 is not a multiple of --kv-heads 3"},
+      {{"traffic", "--heads", "8", "--kv-heads", "3"}, "--heads 8 is not a multiple of --kv-heads 3"},
       {{"bench", "--scale", "nan", "--seqlen", "8"}, "softmax_scale"},
       {{"bench", "--scale", "big"}, "--scale: 'big' is not a number"},
       {{"bench", "--dropout", "1.5", "--seqlen", "8"}, "dropout_p"},
@@ -86,7 +94,9 @@ TEST_F(CliUsage, WrongArgumentsAreNamedWithTheirRule) {
       {{"verify", "--kernel", "nothing"}, "--kernel: no kernel is named 'nothing'"},
       {{"run", "--kernel", "nothing"}, "--kernel: no kernel is named 'nothing'"},
       {{"verify", "--first", "9223372036854775807"}, "--first: 9223372036854775807 is more than"},
-      {{"run"}, "INPUT"},
+      {{"run"}, "--query is not given, and there is no INPUT; give --query FILE.npy or a safetensors file"},
+      {{"run", "--query", "q.npy", "--key", "k.npy"}, "--value is not given, and there is no INPUT"},
+      {{"run", "--query", "q", "--key", "k.npy", "--value", "v.npy"}, "'q' is not an .npy file, so INPUT"},
   };
   for (const auto& [args, rule] : cases) {
     const Finished run = tilewise(args);
@@ -109,8 +119,11 @@ TEST_F(CliUsage, WhatNoKernelServesIsUnsupported) {
   for (const char* command : {"explain", "bench"}) {
     const Finished run = tilewise({command, "--seqlen", "8", "--head-dim", "600"});
     EXPECT_EQ(run.code, 5) << run.err;
-    EXPECT_TRUE(holds(run.err, "600")) << run.err;
+    EXPECT_TRUE(holds(run.err, "--head-dim 600 is more than 512")) << run.err;
+    EXPECT_FALSE(holds(run.err, ":  ")) << run.err;
   }
+  const Finished unknown = tilewise({"explain"}, {.environment = {{"TILEWISE_FORCE_KERNEL", "nothing"}}});
+  EXPECT_TRUE(holds(unknown.err, "(`tilewise info` lists them)")) << unknown.err;
 }
 
 TEST_F(CliUsage, AFullDiskBehindStandardOutputIsAnError) {
@@ -171,7 +184,7 @@ TEST_F(CliUsage, SeedsHave64Bits) {
 TEST_F(CliUsage, TheMemoryThatCanBeHadIsThatOfTheProcess) {
   const Finished run = tilewise({"bench", "--seqlen", "65536", "--heads", "16"}, {.address_space = 200 << 20});
   EXPECT_EQ(run.code, 6) << run.err;
-  EXPECT_TRUE(std::regex_search(run.err, std::regex("[0-9.]+ MiB can be had"))) << run.err;
+  EXPECT_TRUE(std::regex_search(run.err, std::regex("[0-9.]+ MiB available"))) << run.err;
 }
 
 std::string on_terminal(const std::vector<const char*>& args) {
