@@ -90,7 +90,7 @@ std::string backward(const DemoResults& results) {
   if (!lines[kStandard] || !lines[kTiled]) return "";
   std::string text = fmt::format(
       "At {} tokens the tiled gradients are within {} of double precision, standard's within {}; they are "
-      "computed {}.",
+      "computed {} than standard's.",
       count_text(tokens), error_text(lines[kTiled]->error), error_text(lines[kStandard]->error),
       faster_text(lines[kStandard]->ms, lines[kTiled]->ms));
   if (lines[kV1] && lines[kV1]->moved < lines[kTiled]->moved) {

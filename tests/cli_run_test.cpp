@@ -188,7 +188,7 @@ TEST_F(CliRun, BadInputsAreNamed) {
       {{"."}, 3, ".: not a regular file"},
       {{"cut"}, 3, "cut: truncated"},
       {{"short"}, 3, "short: truncated"},
-      {{"text"}, 3, "text: not a safetensors file: it does not begin with the length of a header"},
+      {{"text"}, 3, "text: not a safetensors file: its first 8 bytes are not the length of a header (at most"},
       {{"npy"}, 3, "npy: an .npy file, not a safetensors file; `tilewise run` takes it with --query"},
       {{"layer.safetensors", "--query", "z"}, 3, "no tensor 'z'; it has 'dout', 'k', 'q', 'v'"},
       {{"layer.safetensors", "--query", "gone.npy"}, 3, "gone.npy: cannot open"},

@@ -49,7 +49,8 @@ std::string read_header(const InputFile& file) {
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | little_endian[static_cast<size_t>(i)];
   if (length > static_cast<uint64_t>(kLargestHeader)) {
-    file.reject("not a safetensors file: it does not begin with the length of a header, at most {}", kLargestHeader);
+    file.reject("not a safetensors file: its first 8 bytes are not the length of a header (at most {})",
+                kLargestHeader);
   }
   if (static_cast<int64_t>(length) > file.size() - kLengthBytes) {
     file.reject("truncated: a header of {} bytes does not fit into the {} of the file", length, file.size());
