@@ -49,7 +49,7 @@ std::string read_header(const InputFile& file) {
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | little_endian[static_cast<size_t>(i)];
   if (length > static_cast<uint64_t>(kLargestHeader)) {
-    file.reject("not a safetensors file: its first 8 bytes are not the length of a header (at most {})",
+    file.reject("not a safetensors file: its first 8 bytes are not the length of a header (the format allows {})",
                 kLargestHeader);
   }
   if (static_cast<int64_t>(length) > file.size() - kLengthBytes) {
