@@ -17,7 +17,7 @@ constexpr int64_t kRounds = 200'000;
 double avx2_chains() {
   int64_t rounds = kRounds;
   asm volatile(
-      "vxorps %%ymm12, %%ymm12, %%ymm12\n vxorps %%ymm13, %%ymm13, %%ymm13\n"
+      "vzeroall\n"
       "1:\n"
       "vfmadd231ps %%ymm12, %%ymm13, %%ymm0\n vfmadd231ps %%ymm12, %%ymm13, %%ymm1\n"
       "vfmadd231ps %%ymm12, %%ymm13, %%ymm2\n vfmadd231ps %%ymm12, %%ymm13, %%ymm3\n"
@@ -29,7 +29,7 @@ double avx2_chains() {
       : "+r"(rounds)
       :
       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
-        "xmm13", "cc");
+        "xmm13", "xmm14", "xmm15", "cc");
   constexpr double kChains = 12, kLanes = 8;
   return 2 * kChains * kLanes * kRounds;
 }
