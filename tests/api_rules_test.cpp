@@ -10,6 +10,12 @@
 namespace tilewise::test {
 namespace {
 
+// One slot, two sequences.
+void pack_rows(Call& c) {
+  for (tw_tensor* t : {&c.a.q, &c.a.out, &c.a.lse}) t->shape[0] = 1;
+  c.a.cu_seqlens_q = c.extra(TW_I32, 3);
+}
+
 const Rule kShapeRules[] = {
     {"DeviceZero", [](Call& c) { c.a.device_type = 0; }, kInvalid, "device_type is 0"},
     {"DeviceUnknown", [](Call& c) { c.a.device_type = 3; }, kInvalid, "device_type is 3"},
@@ -78,13 +84,18 @@ const Rule kShapeRules[] = {
     {"NoKeyHeads", [](Call& c) { c.a.k.shape[2] = 0; }, kInvalid, "k.shape[2] is 0"},
     {"HeadsDoNotDivide",
      [](Call& c) { c.a.q.shape[2] = c.a.out.shape[2] = c.a.lse.shape[1] = 3, c.a.k.shape[2] = c.a.v.shape[2] = 2; },
-     kInvalid, "heads 3 of q and 2 of k: 3 % 2 is not 0"},
+     kInvalid, "k.shape[2] is 2 but q.shape[2] is 3: heads of q must be a multiple of those of k"},
+    {"KeysNotSwapped", [](Call& c) { c.a.k = tw_tensor_swap(c.a.k, 1, 2), c.a.v = tw_tensor_swap(c.a.v, 1, 2); },
+     kInvalid,
+     "k.shape[2] is 5 but q.shape[2] is 4: heads of q must be a multiple of those of k; axes are (B,S,H,D), "
+     "and (B,H,S,D) memory needs tw_tensor_swap"},
     {"KeyHeadsDiffer", [](Call& c) { c.a.v.shape[2] = 1; }, kInvalid, "v.shape[2] is 1 but k.shape[2] is 2"},
     {"HeadDimsDiffer", [](Call& c) { c.a.k.shape[3] = 4; }, kInvalid, "k.shape[3] is 4 but q.shape[3] is 8"},
     {"BatchesDiffer", [](Call& c) { c.a.k.shape[0] = 1; }, kInvalid, "k.shape[0] is 1 but q.shape[0] is 2"},
     {"KeysDiffer", [](Call& c) { c.a.v.shape[1] = 4; }, kInvalid, "v.shape[1] is 4 but k.shape[1] is 5"},
     {"OutRows", [](Call& c) { c.a.out.shape[1] = 2; }, kInvalid, "out.shape[1] is 2 but q.shape[1] is 3"},
     {"OutHeads", [](Call& c) { c.a.out.shape[2] = 2; }, kInvalid, "out.shape[2] is 2 but q.shape[2] is 4"},
+    {"OutHeadsOverlap", [](Call& c) { c.a.out.shape[2] = 8; }, kInvalid, "out.shape[2] is 8 but q.shape[2] is 4"},
     {"OutDim", [](Call& c) { c.a.out.shape[3] = 5; }, kInvalid, "out.shape[3] is 5 but v.shape[3] is 6"},
     {"LseShape", [](Call& c) { c.a.lse.shape[1] = 3; }, kInvalid, "lse.shape[1] is 3 but q.shape[2] is 4"},
 
@@ -92,7 +103,12 @@ const Rule kShapeRules[] = {
     {"PackedNoOffsets", [](Call& c) { c.a.q.shape[0] = c.a.out.shape[0] = 1, c.a.cu_seqlens_q = c.extra(TW_I32, 0); },
      kInvalid, "cu_seqlens_q.shape[0] is 0"},
     {"PackedKeysBatch", [](Call& c) { c.a.k.shape[0] = c.a.v.shape[0] = 1, c.a.cu_seqlens_k = c.extra(TW_I32, 5); },
-     kInvalid, "cu_seqlens_k.shape[0] is 5 but q.shape[0] is 2"},
+     kInvalid, "cu_seqlens_k.shape[0] is 5 but q.shape[0] is 2: must be one more, or give cu_seqlens_q if q is packed"},
+    {"PackedBatchesDiffer",
+     [](Call& c) { pack_rows(c), c.a.k.shape[0] = c.a.v.shape[0] = 1, c.a.cu_seqlens_k = c.extra(TW_I32, 4); },
+     kInvalid, "cu_seqlens_k.shape[0] is 4 but cu_seqlens_q.shape[0] is 3: they must be equal"},
+    {"PackedKeysWithoutOffsets", [](Call& c) { pack_rows(c), c.a.k.shape[0] = c.a.v.shape[0] = 1; }, kInvalid,
+     "k.shape[0] is 1 but cu_seqlens_q.shape[0] - 1 is 2: they must be equal, or give cu_seqlens_k if k is packed"},
     {"PackedKeysSlots", [](Call& c) { c.a.cu_seqlens_k = c.extra(TW_I32, 3); }, kInvalid, "k.shape[0] is 2: must be 1"},
     {"SequsedShape", [](Call& c) { c.a.seqused_q = c.extra(TW_I32, 3); }, kInvalid, "seqused_q.shape[0] is 3"},
     {"SequsedKShape", [](Call& c) { c.a.seqused_k = c.extra(TW_I32, 1); }, kInvalid, "seqused_k.shape[0] is 1"},

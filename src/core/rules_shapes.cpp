@@ -39,8 +39,32 @@ void check_heads(const Problem& p, Rules& rules) {
   rules.serve(p.head_dim <= kMostHeadDim, "q.shape[3] is %lld: head_dim must be 1..512", ll(p.head_dim));
   rules.serve(p.value_dim <= kMostHeadDim, "v.shape[3] is %lld: the head_dim of v must be 1..512", ll(p.value_dim));
   if (!rules.kept()) return;
-  rules.require(p.heads % p.heads_kv == 0, "heads %lld of q and %lld of k: %lld %% %lld is not 0", ll(p.heads),
-                ll(p.heads_kv), ll(p.heads), ll(p.heads_kv));
+  rules.require(p.heads % p.heads_kv == 0,
+                "k.shape[2] is %lld but q.shape[2] is %lld: heads of q must be a multiple of those of k; axes are "
+                "(B,S,H,D), and (B,H,S,D) memory needs tw_tensor_swap",
+                ll(p.heads_kv), ll(p.heads));
+}
+
+// As many sequences of keys as of queries. Where one of the two is packed, offsets were perhaps forgotten.
+void check_batches(const Problem& p, const Sizes& sizes, Rules& rules) {
+  const int64_t offsets_q = p.cu_seqlens_q.shape[0], offsets_k = p.cu_seqlens_k.shape[0], slots_k = p.k.shape[0];
+  if (p.packed_q && p.packed_k) {
+    rules.require(offsets_k == offsets_q,
+                  "cu_seqlens_k.shape[0] is %lld but cu_seqlens_q.shape[0] is %lld: they must be equal", ll(offsets_k),
+                  ll(offsets_q));
+  } else if (p.packed_k) {
+    rules.require(offsets_k - 1 == p.batch,
+                  "cu_seqlens_k.shape[0] is %lld but q.shape[0] is %lld: must be one more, or give cu_seqlens_q if q "
+                  "is packed",
+                  ll(offsets_k), ll(p.batch));
+  } else if (p.packed_q && !p.batch_index_k) {
+    rules.require(slots_k == p.batch,
+                  "k.shape[0] is %lld but cu_seqlens_q.shape[0] - 1 is %lld: they must be equal, or give cu_seqlens_k "
+                  "if k is packed",
+                  ll(slots_k), ll(p.batch));
+  } else if (!p.batch_index_k) {
+    check_extents("k", p.k, {sizes.batch}, rules);
+  }
 }
 
 void check_forms(const Problem& p, const Sizes& sizes, Rules& rules) {
@@ -48,13 +72,9 @@ void check_forms(const Problem& p, const Sizes& sizes, Rules& rules) {
     rules.require(p.cu_seqlens_q.shape[0] > 0, "cu_seqlens_q.shape[0] is 0: it holds one more offset than sequences");
     rules.require(p.q.shape[0] == 1, "q.shape[0] is %lld: must be 1 with cu_seqlens_q", ll(p.q.shape[0]));
   }
+  check_batches(p, sizes, rules);
   if (p.packed_k) {
-    rules.require(p.cu_seqlens_k.shape[0] - 1 == p.batch,
-                  "cu_seqlens_k.shape[0] is %lld but %s is %lld: must be one more", ll(p.cu_seqlens_k.shape[0]),
-                  sizes.batch.source, ll(p.batch));
     rules.require(p.k.shape[0] == 1, "k.shape[0] is %lld: must be 1 with cu_seqlens_k", ll(p.k.shape[0]));
-  } else if (!p.batch_index_k) {
-    check_extents("k", p.k, {sizes.batch}, rules);
   }
 }
 
