@@ -17,6 +17,10 @@
 //   tilewise::run(plan, attention, {.workspace = tilewise::aligned(memory)}).or_throw();
 #pragma once
 
+#ifndef __cpp_concepts
+#error "tilewise.hpp needs C++20 (-std=c++20); from C++11 on there is tilewise.h"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -102,6 +106,16 @@ struct TensorView : tw_tensor {
     span_elements = static_cast<double>(std::ranges::size(memory));
     fits = elements <= span_elements;
     is_const = std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+  }
+
+  // Says why there is no view of it.
+  template <std::ranges::range Range>
+  requires(!ElementRange<Range>) TensorView(Range&&, std::int64_t, std::int64_t = 1, std::int64_t = 1, std::int64_t = 1)
+      : TensorView() {
+    static_assert(std::ranges::contiguous_range<Range>, "elements lie in one piece of memory: not a std::vector<bool>");
+    static_assert(kDtype<std::ranges::range_value_t<Range>> != TW_NONE,
+                  "elements are float, Fp16, Bf16, bool, int32 or int64");
+    static_assert(std::ranges::borrowed_range<Range>, "the memory outlives the view: not a temporary");
   }
 
   // The same memory with two axes exchanged: (B,H,S,D) memory as (B,S,H,D).
