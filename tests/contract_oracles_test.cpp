@@ -111,14 +111,14 @@ TEST(ContractOracles, SinksOfAnySize) {
                     {1000, 0, 1000},
                     {-1000, 0.5, std::log(2.0)},
                     {0x1p127, 0, 0x1p127}};
-  for (const auto& [sink, out, lse] : rows) {
-    SCOPED_TRACE(sink);
-    data.sink.set(sink, 0);
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.sink);
+    data.sink.set(row.sink, 0);
     each_kernel([&](const Kernel& kernel) {
       const Outputs o = run(data, kernel);
-      EXPECT_NEAR(o.out.at(0, 0, 0, 0), out, 1e-6);
-      EXPECT_FLOAT_EQ(static_cast<float>(o.lse.at(0, 0, 0)), static_cast<float>(lse));
-      if (kernel.pass == Pass::backward) EXPECT_NEAR(o.dsink.at(0), 3 * out * std::exp(sink - lse), 1e-6);
+      EXPECT_NEAR(o.out.at(0, 0, 0, 0), row.out, 1e-6);
+      EXPECT_FLOAT_EQ(static_cast<float>(o.lse.at(0, 0, 0)), static_cast<float>(row.lse));
+      if (kernel.pass == Pass::backward) EXPECT_NEAR(o.dsink.at(0), 3 * row.out * std::exp(row.sink - row.lse), 1e-6);
     });
   }
 }
