@@ -250,12 +250,22 @@ TEST_F(CliRun, AFullDiskLeavesEverythingAsItWas) {
   EXPECT_EQ(names(), (std::vector<std::string>{"in", "lse.npy", "out"}));
 }
 
+// ASan makes reports of a few signals, and then ends the process itself.
+bool keeps_its_meaning([[maybe_unused]] int signal) {
+#ifdef __SANITIZE_ADDRESS__
+  return signal != SIGBUS && signal != SIGFPE && signal != SIGSEGV;
+#else
+  return true;
+#endif
+}
+
 TEST_F(CliRun, NoSignalLeavesAnything) {
   const Array q = floats({1, 4096, 4, 64}, wave);
   write("in", {{"q", &q}, {"k", &q}, {"v", &q}});
   for (const int signal :
        {SIGINT,    SIGTERM, SIGHUP,  SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM, SIGPROF,  SIGPOLL, SIGPWR,
         SIGSTKFLT, SIGSYS,  SIGTRAP, SIGABRT, SIGBUS,  SIGFPE,  SIGSEGV, SIGILL,  SIGPIPE,   SIGRTMIN, SIGRTMAX}) {
+    if (!keeps_its_meaning(signal)) continue;
     const pid_t child = start({"run", "in", "--output", "out", "--kernel", "reference", "--threads", "1"});
     for (int i = 0; i < 2000 && names().size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(names().size(), 2u);  // the input and the temporary
