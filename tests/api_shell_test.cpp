@@ -157,31 +157,31 @@ TEST(Shell, FlagsFollowTheFields) {
   EXPECT_EQ(shell::c_struct(Gradients{.accumulate = true}).flags, TW_GRAD_ACCUMULATE);
 }
 
+struct TwoParts {
+  const std::vector<float> parts = std::vector<float>(2 * 4, 3.0f), lse_parts = std::vector<float>(2, 0.0f);
+  std::vector<float> out = std::vector<float>(4), lse = std::vector<float>(1);
+
+  PartialResults results() {
+    return {.out_parts = {parts, 1, 1, 1, 4},
+            .lse_parts = {lse_parts, 1, 1, 1},
+            .parts = 2,
+            .out_part_stride = 4,
+            .lse_part_stride = 1,
+            .out = {out, 1, 1, 1, 4},
+            .lse = {lse, 1, 1, 1}};
+  }
+};
+
 TEST(Shell, Merges) {
-  const std::vector<float> parts(2 * 4, 3.0f), lse_parts(2, 0.0f);
-  std::vector<float> out(4), lse(1);
-  const PartialResults partial{.out_parts = {parts, 1, 1, 1, 4},
-                               .lse_parts = {lse_parts, 1, 1, 1},
-                               .parts = 2,
-                               .out_part_stride = 4,
-                               .lse_part_stride = 1,
-                               .out = {out, 1, 1, 1, 4},
-                               .lse = {lse, 1, 1, 1}};
-  merge(partial).or_throw();
-  EXPECT_EQ(out, std::vector<float>(4, 3.0f));
-  EXPECT_FLOAT_EQ(lse[0], std::log(2.0f));
+  TwoParts two;
+  merge(two.results()).or_throw();
+  EXPECT_EQ(two.out, std::vector<float>(4, 3.0f));
+  EXPECT_FLOAT_EQ(two.lse[0], std::log(2.0f));
 }
 
 TEST(Shell, SpansHoldAllParts) {
-  const std::vector<float> parts(2 * 4, 3.0f), lse_parts(2, 0.0f);
-  std::vector<float> out(4), lse(1);
-  PartialResults p{.out_parts = {parts, 1, 1, 1, 4},
-                   .lse_parts = {lse_parts, 1, 1, 1},
-                   .parts = 2,
-                   .out_part_stride = 4,
-                   .lse_part_stride = 1,
-                   .out = {out, 1, 1, 1, 4},
-                   .lse = {lse, 1, 1, 1}};
+  TwoParts two;
+  PartialResults p = two.results();
   const PartialResults good = p;
   p.parts = 5;
   EXPECT_EQ(merge(p).message, "out_parts: its span does not hold all parts");
