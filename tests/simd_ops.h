@@ -35,13 +35,14 @@ struct SimdOps {
     const char* name;
     void (*apply)(const float* a, const float* b, float* to);  // kLanes
   };
-  Two two[14];
+  Two two[15];  // of a mask in memory the lanes that are set hold NaN: all ones, where it comes from here
   void (*fma)(const float* a, const float* b, const float* c, float* to);
   void (*fms)(const float* a, const float* b, const float* c, float* to);
   void (*nearest)(const float* a, float* whole, int32_t* integer);
   void (*select)(const float* mask, const float* yes, const float* no, float* to);
   void (*is_nan)(const float* a, float* to);
   bool (*any)(const float* mask);
+  bool (*any_of_none)();
   void (*transpose)(float* square);  // [lanes][lanes]
   ElementOps f32, f16, bf16, boolean;
 

@@ -30,21 +30,55 @@ void fill_element(ElementOps& ops) {
   };
 }
 
+// A mask has no form of its own in memory: lanes that are set are NaN in a float array, all ones if they come from
+// here.
+template <class S>
+typename S::Mask load_mask(const float* lanes) {
+  return S::is_nan(S::load(lanes));
+}
+template <class S>
+void store_mask(float* lanes, typename S::Mask mask) {
+  S::store(lanes, S::keep_if(mask, S::set(__builtin_bit_cast(float, ~0u))));
+}
+
 template <class S, typename S::Vec (*Op)(typename S::Vec, typename S::Vec)>
 SimdOps::Two two(const char* name) {
   return {name, [](const float* a, const float* b, float* to) { S::store(to, Op(S::load(a), S::load(b))); }};
 }
+template <class S, typename S::Mask (*Op)(typename S::Vec, typename S::Vec)>
+SimdOps::Two comparison(const char* name) {
+  return {name, [](const float* a, const float* b, float* to) { store_mask<S>(to, Op(S::load(a), S::load(b))); }};
+}
+template <class S, typename S::Mask (*Op)(typename S::Mask, typename S::Mask)>
+SimdOps::Two of_masks(const char* name) {
+  return {name,
+          [](const float* a, const float* b, float* to) { store_mask<S>(to, Op(load_mask<S>(a), load_mask<S>(b))); }};
+}
+template <class S, typename S::Vec (*Op)(typename S::Mask, typename S::Vec)>
+SimdOps::Two choice(const char* name) {
+  return {name, [](const float* a, const float* b, float* to) { S::store(to, Op(load_mask<S>(a), S::load(b))); }};
+}
 
 template <class S>
 void fill_traits(SimdOps& ops) {
-  const SimdOps::Two all[] = {two<S, S::add>("add"),         two<S, S::sub>("sub"),
-                              two<S, S::mul>("mul"),         two<S, S::div>("div"),
-                              two<S, S::max>("max"),         two<S, S::min>("min"),
-                              two<S, S::equal>("equal"),     two<S, S::above>("above"),
-                              two<S, S::below>("below"),     two<S, S::not_below_equal>("not_below_equal"),
-                              two<S, S::both>("both"),       two<S, S::either>("either"),
-                              two<S, S::keep_if>("keep_if"), two<S, S::keep_unless>("keep_unless")};
-  for (int i = 0; i < 14; ++i) ops.two[i] = all[i];
+  const SimdOps::Two all[] = {two<S, S::add>("add"),
+                              two<S, S::sub>("sub"),
+                              two<S, S::mul>("mul"),
+                              two<S, S::div>("div"),
+                              two<S, S::max>("max"),
+                              two<S, S::min>("min"),
+                              comparison<S, S::equal>("equal"),
+                              comparison<S, S::above>("above"),
+                              comparison<S, S::below>("below"),
+                              comparison<S, S::not_below_equal>("not_below_equal"),
+                              of_masks<S, S::both>("both"),
+                              of_masks<S, S::either>("either"),
+                              of_masks<S, S::without>("without"),
+                              choice<S, S::keep_if>("keep_if"),
+                              choice<S, S::keep_unless>("keep_unless")};
+  constexpr int kCount = sizeof(all) / sizeof(all[0]);
+  static_assert(kCount == sizeof(ops.two) / sizeof(ops.two[0]));
+  for (int i = 0; i < kCount; ++i) ops.two[i] = all[i];
   ops.fma = [](const float* a, const float* b, const float* c, float* to) {
     S::store(to, S::fma(S::load(a), S::load(b), S::load(c)));
   };
@@ -57,10 +91,11 @@ void fill_traits(SimdOps& ops) {
     S::store(reinterpret_cast<float*>(integer), S::to_integer(nearest));
   };
   ops.select = [](const float* mask, const float* yes, const float* no, float* to) {
-    S::store(to, S::select(S::load(mask), S::load(yes), S::load(no)));
+    S::store(to, S::select(load_mask<S>(mask), S::load(yes), S::load(no)));
   };
-  ops.is_nan = [](const float* a, float* to) { S::store(to, S::is_nan(S::load(a))); };
-  ops.any = [](const float* mask) { return S::any(S::load(mask)); };
+  ops.is_nan = [](const float* a, float* to) { store_mask<S>(to, S::is_nan(S::load(a))); };
+  ops.any_of_none = [] { return S::any(S::none()); };
+  ops.any = [](const float* mask) { return S::any(load_mask<S>(mask)); };
   ops.transpose = [](float* square) {
     typename S::Vec x[S::kLanes];
     for (int i = 0; i < S::kLanes; ++i) x[i] = S::load(square + i * S::kLanes);
@@ -86,7 +121,7 @@ void fill_common(SimdOps& ops) {
   ops.live = [](const KeyRange* rows, int64_t first_key, int64_t keys, int64_t key, float* mask) {
     PanelLimits<S> limits;
     limits.place(rows, first_key, keys);
-    for (int v = 0; v < S::kTileCols; v += S::kLanes) S::store(mask + v, limits.live(key, v));
+    for (int v = 0; v < S::kTileCols; v += S::kLanes) store_mask<S>(mask + v, limits.live(key, v));
   };
   ops.order_longest_first = order_longest_first<S>;
   ops.add_terms = [](const float* score, const float* added, float* to) {

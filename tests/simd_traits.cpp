@@ -24,9 +24,11 @@ float scalar(const std::string& name, float a, float b) {
   if (name == "above") return mask(a > b);
   if (name == "below") return mask(a < b);
   if (name == "not_below_equal") return mask(!(a <= b));
-  if (name == "both" || name == "keep_if") return float_of(bits_of(a) & bits_of(b));
-  if (name == "either") return float_of(bits_of(a) | bits_of(b));
-  if (name == "keep_unless") return float_of(~bits_of(a) & bits_of(b));
+  if (name == "both") return mask(std::isnan(a) && std::isnan(b));
+  if (name == "either") return mask(std::isnan(a) || std::isnan(b));
+  if (name == "without") return mask(std::isnan(a) && !std::isnan(b));
+  if (name == "keep_if") return std::isnan(a) ? b : 0;
+  if (name == "keep_unless") return std::isnan(a) ? 0 : b;
   ADD_FAILURE() << "no such operation: " << name;
   return 0;
 }
@@ -87,6 +89,7 @@ TEST_P(SimdTraits, SelectAndAny) {
     for (int i = 0; i < ops.lanes; ++i) EXPECT_EQ(got[i], chosen >> i & 1 ? yes[i] : no[i]);
     EXPECT_EQ(ops.any(mask.data()), chosen != 0);
   }
+  EXPECT_FALSE(ops.any_of_none());
 }
 
 TEST_P(SimdTraits, IsNan) {

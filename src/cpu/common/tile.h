@@ -115,9 +115,9 @@ struct PanelLimits {
   }
 
   // Lanes [v, v + kLanes) of the panel for which this key is live.
-  typename Simd::Vec live(int64_t key, int v) const {
+  typename Simd::Mask live(int64_t key, int v) const {
     const auto j = Simd::set(static_cast<float>(key));
-    return Simd::keep_unless(Simd::below(j, Simd::load(lo + v)), Simd::below(j, Simd::load(hi + v)));
+    return Simd::without(Simd::below(j, Simd::load(hi + v)), Simd::below(j, Simd::load(lo + v)));
   }
 };
 

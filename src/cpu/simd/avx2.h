@@ -12,6 +12,7 @@ namespace tilewise::cpu::avx2 {
 
 struct Simd {
   using Vec = __m256;
+  using Mask = Vec;  // all-ones lanes
   static constexpr int kLanes = 8;
   static constexpr int kTileRows = 4, kTileCols = 24;    // product(): 12 sums, 7 loads for 12 FMAs; 24 = one panel
   static constexpr int kStripRows = 6, kStripCols = 16;  // strip_product(): 12 sums, 8 loads; 16 divides every d well
@@ -26,18 +27,19 @@ struct Simd {
   static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }  // b if either is NaN
   static Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }  // b if either is NaN
 
-  // Comparisons give a mask of all-ones lanes.
-  static Vec equal(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-  static Vec above(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
-  static Vec below(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-  static Vec not_below_equal(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }  // true for NaN
-  static Vec is_nan(Vec a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
-  static Vec both(Vec a, Vec b) { return _mm256_and_ps(a, b); }
-  static Vec either(Vec a, Vec b) { return _mm256_or_ps(a, b); }
-  static Vec keep_if(Vec mask, Vec a) { return _mm256_and_ps(mask, a); }
-  static Vec keep_unless(Vec mask, Vec a) { return _mm256_andnot_ps(mask, a); }
-  static Vec select(Vec mask, Vec yes, Vec no) { return _mm256_blendv_ps(no, yes, mask); }
-  static bool any(Vec mask) { return _mm256_movemask_ps(mask) != 0; }
+  static Mask none() { return _mm256_setzero_ps(); }
+  static Mask equal(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+  static Mask above(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
+  static Mask below(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  static Mask not_below_equal(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }  // true for NaN
+  static Mask is_nan(Vec a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
+  static Mask both(Mask a, Mask b) { return _mm256_and_ps(a, b); }
+  static Mask either(Mask a, Mask b) { return _mm256_or_ps(a, b); }
+  static Mask without(Mask a, Mask b) { return _mm256_andnot_ps(b, a); }  // a and not b
+  static Vec keep_if(Mask mask, Vec a) { return _mm256_and_ps(mask, a); }
+  static Vec keep_unless(Mask mask, Vec a) { return _mm256_andnot_ps(mask, a); }
+  static Vec select(Mask mask, Vec yes, Vec no) { return _mm256_blendv_ps(no, yes, mask); }
+  static bool any(Mask mask) { return _mm256_movemask_ps(mask) != 0; }
 
   static Vec load(const float* p) { return _mm256_loadu_ps(p); }
   static Vec load(const Half* p) { return _mm256_cvtph_ps(load_16(p)); }

@@ -10,6 +10,7 @@ namespace tilewise::cpu::portable {
 
 struct Simd {
   using Vec = float __attribute__((vector_size(16)));
+  using Mask = Vec;  // all-ones lanes
   static constexpr int kLanes = 4;
   static constexpr int kTileRows = 4, kTileCols = 8;    // product(): 8 sums, 2 vectors and a broadcast of 16 registers
   static constexpr int kStripRows = 4, kStripCols = 8;  // strip_product(): the same
@@ -24,18 +25,19 @@ struct Simd {
   static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN
   static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
 
-  // Comparisons give a mask of all-ones lanes.
-  static Vec equal(Vec a, Vec b) { return (Vec)(a == b); }
-  static Vec above(Vec a, Vec b) { return (Vec)(a > b); }
-  static Vec below(Vec a, Vec b) { return (Vec)(a < b); }
-  static Vec not_below_equal(Vec a, Vec b) { return (Vec)(~(a <= b)); }  // true for NaN
-  static Vec is_nan(Vec a) { return not_below_equal(a, a); }
-  static Vec both(Vec a, Vec b) { return floats(bits(a) & bits(b)); }
-  static Vec either(Vec a, Vec b) { return floats(bits(a) | bits(b)); }
-  static Vec keep_if(Vec mask, Vec a) { return floats(bits(mask) & bits(a)); }
-  static Vec keep_unless(Vec mask, Vec a) { return floats(~bits(mask) & bits(a)); }
-  static Vec select(Vec mask, Vec yes, Vec no) { return either(keep_if(mask, yes), keep_unless(mask, no)); }
-  static bool any(Vec mask) {
+  static Mask none() { return set(0); }
+  static Mask equal(Vec a, Vec b) { return (Mask)(a == b); }
+  static Mask above(Vec a, Vec b) { return (Mask)(a > b); }
+  static Mask below(Vec a, Vec b) { return (Mask)(a < b); }
+  static Mask not_below_equal(Vec a, Vec b) { return (Mask)(~(a <= b)); }  // true for NaN
+  static Mask is_nan(Vec a) { return not_below_equal(a, a); }
+  static Mask both(Mask a, Mask b) { return floats(bits(a) & bits(b)); }
+  static Mask either(Mask a, Mask b) { return floats(bits(a) | bits(b)); }
+  static Mask without(Mask a, Mask b) { return floats(bits(a) & ~bits(b)); }  // a and not b
+  static Vec keep_if(Mask mask, Vec a) { return floats(bits(mask) & bits(a)); }
+  static Vec keep_unless(Mask mask, Vec a) { return floats(~bits(mask) & bits(a)); }
+  static Vec select(Mask mask, Vec yes, Vec no) { return floats(select_bits(bits(mask), bits(yes), bits(no))); }
+  static bool any(Mask mask) {
     const auto halves = (Int64s)mask;
     return (halves[0] | halves[1]) != 0;
   }

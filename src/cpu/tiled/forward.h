@@ -30,6 +30,7 @@ template <class Simd>
 class ForwardWorker {
   using S = Simd;
   using Vec = typename S::Vec;
+  using Mask = typename S::Mask;
   static constexpr int kRows = S::kTileRows, kCols = S::kTileCols, kLanes = S::kLanes, kStrip = S::kStripCols;
   static constexpr int kVecs = kCols / kLanes;
 
@@ -244,7 +245,8 @@ class ForwardWorker {
     float *l = room_.sum + panel * kCols, *probs = room_.probs_t + key * kCols;
     const Vec bound = S::set(lazy_bound_);
     const auto exp2 = exp2_;
-    Vec broken = S::set(0), total[kVecs];
+    Mask broken = S::none();
+    Vec total[kVecs];
     for (int v = 0; v < kVecs; ++v) {
       const Vec reference = S::load(m + v * kLanes);
       Vec p[kRows];
@@ -274,7 +276,8 @@ class ForwardWorker {
         if (mixed_) s[r] = S::select(room_.limits->live(key + r, v * kLanes), s[r], minus_inf);
         top = S::max(s[r], top);  // a NaN score leaves top alone
       }
-      const Vec old = S::load(m), grown = S::above(S::sub(top, old), S::set(lazy_bound_));
+      const Vec old = S::load(m);
+      const Mask grown = S::above(S::sub(top, old), S::set(lazy_bound_));
       const Vec reference = S::select(grown, top, old);
       S::store(m, reference);
       if (S::any(S::both(grown, S::above(old, minus_inf)))) {
