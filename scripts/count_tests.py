@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Counts what ctest ran in the build trees given and prints, last, "N passed, N failed".
+"""Counts what ctest and pytest ran in the build trees given and prints, last, "N passed, N failed".
 
-A GoogleTest program counts each of its cases, any other test as one. A program that crashed, timed out or failed
+A GoogleTest program counts each of its cases, so does pytest, any other test as one. A program that crashed, timed out or failed
 outside its cases counts as one failure more. Exits 1 if anything failed or nothing ran.
 """
 
@@ -53,14 +53,25 @@ class Count:
         if status != "run" and self.failed == failures_before:
             self.add_failure(name)
 
+    def add_python_case(self, case):
+        if case.find("failure") is not None or case.find("error") is not None:
+            self.add_failure(f"{case.get('classname')}: {case.get('name')}")
+        elif case.find("skipped") is not None:
+            self.skipped += 1
+        else:
+            self.passed += 1
+
     def add_tree(self, tree):
         results = tree / "test-results"
-        report = results / "ctest.xml"
-        if not report.exists():
-            self.add_failure(f"{tree}: ctest left no report")
-            return
-        for test in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
-            self.add_program(test, results)
+        reports = sorted(results.glob("ctest*.xml")) + sorted(results.glob("pytest*.xml"))
+        if not reports:
+            self.add_failure(f"{tree}: no test left a report")
+        for report in reports:
+            for test in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+                if report.name.startswith("pytest"):
+                    self.add_python_case(test)
+                else:
+                    self.add_program(test, results)
 
 
 def main():
