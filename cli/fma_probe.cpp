@@ -33,8 +33,29 @@ double avx2_chains() {
   constexpr double kChains = 12, kLanes = 8;
   return 2 * kChains * kLanes * kRounds;
 }
+
+double avx512_chains() {
+  int64_t rounds = kRounds;
+  asm volatile(
+      "vzeroall\n"
+      "1:\n"
+      "vfmadd231ps %%zmm12, %%zmm13, %%zmm0\n vfmadd231ps %%zmm12, %%zmm13, %%zmm1\n"
+      "vfmadd231ps %%zmm12, %%zmm13, %%zmm2\n vfmadd231ps %%zmm12, %%zmm13, %%zmm3\n"
+      "vfmadd231ps %%zmm12, %%zmm13, %%zmm4\n vfmadd231ps %%zmm12, %%zmm13, %%zmm5\n"
+      "vfmadd231ps %%zmm12, %%zmm13, %%zmm6\n vfmadd231ps %%zmm12, %%zmm13, %%zmm7\n"
+      "vfmadd231ps %%zmm12, %%zmm13, %%zmm8\n vfmadd231ps %%zmm12, %%zmm13, %%zmm9\n"
+      "vfmadd231ps %%zmm12, %%zmm13, %%zmm10\n vfmadd231ps %%zmm12, %%zmm13, %%zmm11\n"
+      "dec %0\n jnz 1b\n vzeroupper\n"
+      : "+r"(rounds)
+      :
+      : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
+        "xmm13", "xmm14", "xmm15", "cc");
+  constexpr double kChains = 12, kLanes = 16;
+  return 2 * kChains * kLanes * kRounds;
+}
 #else
 double avx2_chains() { return 0; }
+double avx512_chains() { return 0; }
 #endif
 
 double baseline_chains() {
@@ -51,6 +72,8 @@ double baseline_chains() {
 
 double flops_of_chains(Isa isa) {
   switch (isa) {
+    case Isa::avx512:
+      return avx512_chains();
     case Isa::avx2:
       return avx2_chains();
     case Isa::baseline:

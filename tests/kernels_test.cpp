@@ -126,13 +126,26 @@ std::vector<const Case*> table(bool slow) {
   return chosen;
 }
 
-std::string test_name(const testing::TestParamInfo<const Case*>& info) {
-  std::string name = std::to_string(info.index) + "_" + info.param->name();
+std::string identifier(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name;
 }
 
+std::string test_name(const testing::TestParamInfo<const Case*>& info) {
+  return identifier(std::to_string(info.index) + "_" + info.param->name());
+}
+
+// A kernel that is left out above is reported by its name.
+class KernelOfThisBuild : public testing::TestWithParam<const Kernel*> {};
+
+TEST_P(KernelOfThisBuild, RunsHere) {
+  Text why_not;
+  if (!GetParam()->runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, KernelOfThisBuild, testing::ValuesIn(kernels().begin(), kernels().end()),
+                         [](const auto& info) { return identifier(info.param->name); });
 INSTANTIATE_TEST_SUITE_P(Table, KernelsTest, testing::ValuesIn(table(false)), test_name);
 INSTANTIATE_TEST_SUITE_P(SlowTable, KernelsTest, testing::ValuesIn(table(true)), test_name);
 

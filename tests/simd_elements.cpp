@@ -145,7 +145,7 @@ TEST_P(SimdElements, MovesRowsOfAnyLength) {
   moves_rows(ops.bf16, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, SimdElements, testing::ValuesIn(ops_of_this_machine()), isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, SimdElements, testing::ValuesIn(code_of_this_build()), isa_name);
 
 }  // namespace
 }  // namespace tilewise::cpu

@@ -1,4 +1,4 @@
-// Every test of vector code runs for each instruction set that this build holds and this machine has.
+// Every test of vector code runs for each instruction set that this build holds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,22 +11,40 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
+#include "cpu/runs_on.h"
 #include "simd_ops.h"
 
 namespace tilewise::cpu {
 
-inline std::vector<SimdOps> ops_of_this_machine() {
-  std::vector<SimdOps> all = {portable_ops()};
+// Of one instruction set; `ops` is code for it.
+struct SimdCode {
+  const char* isa;
+  bool (*runs_on)(int32_t device_index, Text& why_not);
+  SimdOps (*ops)();
+};
+
+inline std::vector<SimdCode> code_of_this_build() {
+  return {
+      {"portable", runs_on(Isa::baseline), portable_ops},
 #ifdef TILEWISE_AVX2
-  if (this_cpu().avx2) all.push_back(avx2_ops());
+      {"avx2", runs_on(Isa::avx2), avx2_ops},
 #endif
-  return all;
+#ifdef TILEWISE_AVX512
+      {"avx512", runs_on(Isa::avx512), avx512_ops},
+#endif
+  };
 }
 
-class SimdTest : public testing::TestWithParam<SimdOps> {
+// Skipped where the machine lacks the instructions.
+class SimdTest : public testing::TestWithParam<SimdCode> {
  protected:
-  const SimdOps& ops = GetParam();
+  void SetUp() override {
+    Text why_not;
+    if (!GetParam().runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
+    ops = GetParam().ops();
+  }
+
+  SimdOps ops;
   std::mt19937_64 random{1};
 
   float number(float lo = -1, float hi = 1) { return std::uniform_real_distribution<float>(lo, hi)(random); }
@@ -43,7 +61,7 @@ class SimdTest : public testing::TestWithParam<SimdOps> {
   }
 };
 
-inline std::string isa_name(const testing::TestParamInfo<SimdOps>& info) { return info.param.isa; }
+inline std::string isa_name(const testing::TestParamInfo<SimdCode>& info) { return info.param.isa; }
 
 inline uint32_t bits_of(float x) {
   uint32_t bits;

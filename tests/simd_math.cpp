@@ -92,7 +92,7 @@ TEST_P(SimdMath, TanhAtTheEnds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, SimdMath, testing::ValuesIn(ops_of_this_machine()), isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, SimdMath, testing::ValuesIn(code_of_this_build()), isa_name);
 
 }  // namespace
 }  // namespace tilewise::cpu

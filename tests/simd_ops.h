@@ -68,5 +68,6 @@ struct SimdOps {
 
 SimdOps portable_ops();
 SimdOps avx2_ops();
+SimdOps avx512_ops();
 
 }  // namespace tilewise::cpu

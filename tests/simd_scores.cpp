@@ -17,7 +17,9 @@ class SimdScores : public SimdTest {
  protected:
   static constexpr int64_t kRows = 12, kHeads = 2, kKeys = 70;
 
-  SimdScores() : heads(ops.tile_cols), rows(ops.tile_cols) {
+  void SetUp() override {
+    SimdTest::SetUp();
+    heads.resize(ops.tile_cols), rows.resize(ops.tile_cols);
     sequence.index = 1, sequence.rows = kRows, sequence.keys = kKeys;
     for (int i = 0; i < ops.tile_cols; ++i) heads[i] = i % kHeads, rows[i] = i / kHeads % kRows;
   }
@@ -187,7 +189,7 @@ TEST_P(SimdScores, ADeadPairStaysDead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, SimdScores, testing::ValuesIn(ops_of_this_machine()), isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, SimdScores, testing::ValuesIn(code_of_this_build()), isa_name);
 
 }  // namespace
 }  // namespace tilewise::cpu

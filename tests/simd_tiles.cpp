@@ -97,7 +97,7 @@ TEST_P(SimdTiles, LongestFirst) {
   for (int64_t i = 1; i < 1000; ++i) EXPECT_GE(cost[order[i - 1]], cost[order[i]] - 100000 / 63 - 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, SimdTiles, testing::ValuesIn(ops_of_this_machine()), isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, SimdTiles, testing::ValuesIn(code_of_this_build()), isa_name);
 
 }  // namespace
 }  // namespace tilewise::cpu

@@ -109,7 +109,7 @@ TEST_P(SimdTraits, Transpose) {
     for (int j = 0; j < n; ++j) EXPECT_EQ(square[i * n + j], static_cast<float>(j * n + i));
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, SimdTraits, testing::ValuesIn(ops_of_this_machine()), isa_name);
+INSTANTIATE_TEST_SUITE_P(Isa, SimdTraits, testing::ValuesIn(code_of_this_build()), isa_name);
 
 }  // namespace
 }  // namespace tilewise::cpu

@@ -3,16 +3,17 @@
 #include <string>
 
 #include "backward_call.h"
+#include "tiled_kernels.h"
 
 namespace tilewise::backward {
 namespace {
 
-class TiledBackward : public testing::TestWithParam<const char*> {
+class TiledBackward : public testing::TestWithParam<const Kernel*> {
  protected:
   void SetUp() override {
     Plan plan;
     PlanOptions options;
-    options.force = GetParam();
+    options.force = kernel_;
     const Status status = make_plan(problem_of(Call({1, 1, 1, 1, 1, 4, 4}), true), options, plan);
     if (!status.ok()) GTEST_SKIP() << status.message.chars;
   }
@@ -20,18 +21,19 @@ class TiledBackward : public testing::TestWithParam<const char*> {
   void expect_as_reference(const Call& call, double tolerance = 2e-6) {
     run(problem_of(call, false), "reference");
     const Gradients theirs = gradients_by(call, "reference");
-    expect_close(gradients_by(call, GetParam()), theirs, tolerance);
+    expect_close(gradients_by(call, kernel_), theirs, tolerance);
   }
+
+  const char* const kernel_ = GetParam()->name;
 };
 
-INSTANTIATE_TEST_SUITE_P(, TiledBackward, testing::Values("cpu.tiled.avx2", "cpu.tiled.portable"),
-                         [](const auto& param) { return std::string(param.param + std::strlen("cpu.tiled.")); });
+INSTANTIATE_TEST_SUITE_P(, TiledBackward, testing::ValuesIn(tiled_kernels(Pass::backward)), isa_of_tiled);
 
 TEST_P(TiledBackward, AbsentGradientsAreNotMissed) {
   Call call({1, 50, 900, 2, 1, 16, 8});
   set_bias(call), set_sink(call);
   run(problem_of(call, false), "reference");
-  const Gradients all = gradients_by(call, GetParam());
+  const Gradients all = gradients_by(call, kernel_);
   const tw_attention_grad full = call.g;
   for (int present = 0; present < 32; ++present) {
     call.g = full;
@@ -43,7 +45,7 @@ TEST_P(TiledBackward, AbsentGradientsAreNotMissed) {
       expected[t].values.clear();
     }
     if (present == 0) continue;
-    expect_same_bits(gradients_by(call, GetParam()), expected);
+    expect_same_bits(gradients_by(call, kernel_), expected);
   }
 }
 
@@ -61,7 +63,7 @@ TEST_P(TiledBackward, AddsToGradients) {
       for (size_t i = 0; i < before.size(); ++i) expected[t].values[i] += before[i];
     }
     call.g.flags = TW_GRAD_ACCUMULATE;
-    expect_close(gradients_by(call, GetParam()), expected, 2e-6);
+    expect_close(gradients_by(call, kernel_), expected, 2e-6);
   }
 }
 
@@ -89,7 +91,7 @@ TEST_P(TiledBackward, RowsWithoutKeysGiveNothing) {
   run(problem_of(call, false), "reference");
   for (const tw_tensor& t : {call.a.q, call.a.out, call.g.dout})
     std::fill_n(static_cast<float*>(t.data), 40 * t.stride[1], NAN);
-  const Gradients ours = gradients_by(call, GetParam());
+  const Gradients ours = gradients_by(call, kernel_);
   EXPECT_TRUE(std::all_of(ours[0].values.begin(), ours[0].values.begin() + 40 * 8, [](float x) { return x == 0; }));
   for (int t : {1, 2}) {
     const std::vector<float>& x = ours[t].values;
@@ -114,7 +116,7 @@ TEST_P(TiledBackward, NanReachesItsRow) {
     ASSERT_TRUE(cases::run_case(data, Pass::forward, {.kernel = "reference"}, forward, plan).ok());
     const cases::Outputs theirs = cases::backward_outputs(data, forward), ours = cases::backward_outputs(data, forward);
     ASSERT_TRUE(cases::run_case(data, Pass::backward, {.kernel = "reference"}, theirs, plan).ok());
-    ASSERT_TRUE(cases::run_case(data, Pass::backward, {.kernel = GetParam()}, ours, plan).ok());
+    ASSERT_TRUE(cases::run_case(data, Pass::backward, {.kernel = kernel_}, ours, plan).ok());
     ours.dq.each([&](int64_t b, int64_t i, int64_t h, int64_t d) {
       EXPECT_EQ(std::isnan(ours.dq.at(b, i, h, d)), std::isnan(theirs.dq.at(b, i, h, d))) << "dq " << i;
     });
@@ -135,7 +137,7 @@ TEST_P(TiledBackward, WorkspaceGrowsWithTheProblem) {
     call.a.lse.shape[2] = n;
     Problem problem;
     ASSERT_TRUE(make_problem(call.a, &call.g, false, problem).ok());
-    const uint64_t bytes = plan_of(problem, GetParam()).sizing.workspace_bytes;
+    const uint64_t bytes = plan_of(problem, kernel_).sizing.workspace_bytes;
     EXPECT_GE(bytes, before) << n;
     before = bytes;
   }

@@ -7,35 +7,30 @@
 #include <random>
 
 #include "cases/measure.h"
+#include "tiled_kernels.h"
 
 namespace tilewise::cases {
 namespace {
 
-class TiledForward : public testing::TestWithParam<const char*> {
+class TiledForward : public testing::TestWithParam<const Kernel*> {
  protected:
   void SetUp() override {
-    for (const Kernel* kernel : kernels())
-      if (names_kernel(GetParam(), kernel->name)) kernel_ = kernel;
-    ASSERT_NE(kernel_, nullptr);
     Text why_not;
-    if (!kernel_->runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
+    if (!GetParam()->runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
   }
 
   void run(const tw_attention& attention) const {
     Problem problem;
     Plan plan;
     Status status = make_problem(attention, nullptr, true, problem);
-    if (status.ok()) status = run_problem(problem, {.kernel = GetParam()}, plan);
+    if (status.ok()) status = run_problem(problem, {.kernel = kernel_->name}, plan);
     ASSERT_TRUE(status.ok()) << status.message.chars;
   }
 
-  const Kernel* kernel_ = nullptr;
+  const Kernel* const kernel_ = GetParam();
 };
 
-INSTANTIATE_TEST_SUITE_P(, TiledForward, testing::Values("cpu.tiled.avx2.forward", "cpu.tiled.portable.forward"),
-                         [](const auto& info) {
-                           return std::string(std::strstr(info.param, "avx2") ? "avx2" : "portable");
-                         });
+INSTANTIATE_TEST_SUITE_P(, TiledForward, testing::ValuesIn(tiled_kernels(Pass::forward)), isa_of_tiled);
 
 Case sequences(std::vector<int64_t> lengths, int64_t heads, int64_t heads_kv) {
   Case c;
@@ -58,7 +53,7 @@ TEST_P(TiledForward, SameBitsAtAnyNumberOfThreads) {
     for (int threads = 1; threads <= 8; ++threads) {
       const Outputs outputs = data.outputs();
       RunOptions options;
-      options.kernel = GetParam(), options.threads = threads;
+      options.kernel = kernel_->name, options.threads = threads;
       Plan plan;
       const Status status = run_case(data, Pass::forward, options, outputs, plan);
       ASSERT_TRUE(status.ok()) << status.message.chars;

@@ -115,8 +115,8 @@ void write_cpu(JsonWriter& json) {
   json.key("cpu").begin_object();
   json.key("model").string(cpu.model).key("cores").integer(available_cores());
   json.key("isa").begin_array();
-  if (cpu.avx2) json.string("avx2");
-  if (cpu.avx512) json.string("avx512");
+  if (cpu.x86.runs_avx2()) json.string("avx2");
+  if (cpu.x86.runs_avx512()) json.string("avx512");
   json.end_array();
   json.key("l1_bytes")
       .integer(cpu.l1_bytes)

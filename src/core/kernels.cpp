@@ -11,12 +11,19 @@ namespace {
 // Best first, reference after them; rungs are never chosen, so their place does not matter.
 // clang-format off
 constexpr std::array kTable = {
+#ifdef TILEWISE_AVX512
+    &cpu::avx512::tiled_forward, &cpu::avx512::tiled_backward,
+#endif
 #ifdef TILEWISE_AVX2
     &cpu::avx2::tiled_forward, &cpu::avx2::tiled_backward,
 #endif
     &cpu::portable::tiled_forward, &cpu::portable::tiled_backward,
     &cpu::reference_forward, &cpu::reference_backward,
     // Rungs: only when forced.
+#ifdef TILEWISE_AVX512
+    &cpu::avx512::standard_forward, &cpu::avx512::standard_backward,
+    &cpu::avx512::v1_forward, &cpu::avx512::v1_backward,
+#endif
 #ifdef TILEWISE_AVX2
     &cpu::avx2::standard_forward, &cpu::avx2::standard_backward,
     &cpu::avx2::v1_forward, &cpu::avx2::v1_backward,

@@ -15,4 +15,8 @@ namespace avx2 {
 extern const Kernel tiled_forward, tiled_backward, standard_forward, standard_backward, v1_forward, v1_backward;
 }
 
+namespace avx512 {
+extern const Kernel tiled_forward, tiled_backward, standard_forward, standard_backward, v1_forward, v1_backward;
+}
+
 }  // namespace tilewise::cpu

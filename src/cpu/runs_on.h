@@ -9,7 +9,17 @@ namespace tilewise::cpu {
 
 bool runs_anywhere(int32_t device_index, Text& why_not);
 bool needs_avx2(int32_t device_index, Text& why_not);
+bool needs_avx512(int32_t device_index, Text& why_not);
 
-consteval auto runs_on(Isa isa) { return isa == Isa::avx2 ? needs_avx2 : runs_anywhere; }
+consteval auto runs_on(Isa isa) {
+  switch (isa) {
+    case Isa::avx512:
+      return needs_avx512;
+    case Isa::avx2:
+      return needs_avx2;
+    case Isa::baseline:
+      return runs_anywhere;
+  }
+}
 
 }  // namespace tilewise::cpu

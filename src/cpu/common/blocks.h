@@ -11,7 +11,7 @@ struct Blocks {
   int64_t rows = 0, keys = 0;  // Br, Bc
 };
 
-inline constexpr int64_t kWholeTiles = 48;  // a multiple of the register tiles' rows and columns everywhere
+inline constexpr int64_t kWholeTiles = 96;  // a multiple of the register tiles' rows and columns everywhere
 
 // FlashAttention-1, Algorithm 1, line 1: Bc = ceil(M / 4d), Br = min(Bc, d), where d is the larger of D and Dv.
 [[gnu::always_inline]] static inline Blocks v1_blocks(const Problem& problem, int64_t fast_memory) {

@@ -1,0 +1,8 @@
+# The instruction sets beyond the baseline for which this build holds code, and their compiler flags.
+set(isa_flags_avx2 -mavx2 -mfma -mf16c)
+set(isa_flags_avx512 ${isa_flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+
+set(instruction_sets)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND instruction_sets avx2 avx512)
+endif()
