@@ -42,12 +42,26 @@ std::string isa_text(const Json& cpu) {
   return has("avx512") ? "AVX-512" : has("avx2") ? "AVX2" : "baseline";
 }
 
-// The instruction sets that kernels are built for are parts of their names.
-std::string used_text(const Json& info) {
-  const bool avx2 = std::any_of(info["kernels"].begin(), info["kernels"].end(), [](const Json& kernel) {
-    return kernel["available"].get<bool>() && names_kernel("avx2", kernel["name"].get<std::string>().c_str());
-  });
-  return avx2 ? "; kernels use AVX2" : "";
+// "avx2" of "cpu.tiled.avx2.forward".
+std::string isa_of(const std::string& kernel) {
+  const size_t begin = kernel.find('.', kernel.find('.') + 1) + 1;
+  return kernel.substr(begin, kernel.find('.', begin) - begin);
+}
+
+// The instruction sets for which there is code, best first: which one is taken, and why another is not.
+std::string isas_text(const Json& info) {
+  std::string text, taken;
+  for (const Json& kernel : info["kernels"]) {
+    if (kernel["rank"] != "chosen" || kernel["pass"] != "forward") continue;
+    const std::string isa = isa_of(kernel["name"]);
+    const bool available = kernel["available"].get<bool>();
+    const std::string verdict = !available      ? "no: " + kernel["why_not"].get<std::string>()
+                                : taken.empty() ? "taken"
+                                                : fmt::format("runs here; {} comes first", taken);
+    if (available && taken.empty()) taken = isa;
+    text += fmt::format("{:<10}{:<10}{}\n", text.empty() ? "isa" : "", isa, verdict);
+  }
+  return text;
 }
 
 Cell text_cell(const Json& value) { return value.is_null() ? Cell() : Cell(value.get<std::string>()); }
@@ -89,7 +103,7 @@ std::string machine_text(const Json& info) {
   };
   std::string text = fmt::format("{:<10}{}, {} cores for this process\n", "cpu", cpu["model"].get<std::string>(),
                                  cpu["cores"].get<int64_t>());
-  text += fmt::format("{:<10}{}{}\n", "isa", isa_text(cpu), used_text(info));
+  text += isas_text(info);
   text += fmt::format("{:<10}L1 {}, L2 {}, L3 {}\n", "caches", cache("l1_bytes"), cache("l2_bytes"), cache("l3_bytes"));
   text += fmt::format("{:<10}{} available\n", "memory", size_text(memory_available()));
   for (const Json& backend : info["backends"]) {

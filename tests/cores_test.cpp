@@ -2,11 +2,16 @@
 #include "core/cores.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+
+#include "core/threads.h"
 
 namespace tilewise {
 namespace {
@@ -118,6 +123,43 @@ TEST_F(CgroupLimit, NonsenseIsNoLimit) {
   groups("0::/" + std::string(3000, 'x') + "\n");  // longer than any path that is read
   v2("", "100000 100000\n");
   EXPECT_EQ(limit(), 1);
+}
+
+// A child process, whose mask this is: the test itself may have been given one core only.
+TEST(Affinity, IsAskedForAtEachCall) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    int wrong = 0, cores = 0;
+    cpu_set_t some;
+    CPU_ZERO(&some);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(cpu, &all)) continue;
+      CPU_SET(cpu, &some);
+      const double limit = std::min<double>(++cores, std::ceil(cgroup_limit("")));
+      wrong += sched_setaffinity(0, sizeof some, &some) != 0;
+      wrong += available_cores() != static_cast<int>(limit);
+    }
+    _exit(wrong == 0 && cores > 0 ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Groups nest: a quota binds all below it, whatever they say themselves, and a mask binds beside it.
+TEST_F(CgroupLimit, OfDeeplyNestedGroups) {
+  groups("0::/kubepods/burstable/pod1/container\n");
+  v2("/kubepods/burstable/pod1/container", "max 100000\n");
+  v2("/kubepods/burstable/pod1", "350000 100000\n");
+  v2("/kubepods/burstable", "max 100000\n");
+  v2("/kubepods", "1600000 100000\n");
+  EXPECT_EQ(limit(), 3.5);
+  groups("3:cpu:/kubepods/burstable/pod1/container\n");
+  v1("/kubepods/burstable/pod1", "50000\n", "100000\n");
+  v1("/kubepods/burstable/pod1/container", "-1\n", "100000\n");
+  EXPECT_EQ(limit(), 0.5);
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 // AVX-512 F, BW, DQ and VL with FMA and F16C: sixteen lanes, mask registers, 32 vectors. Same names as avx2.h.
 #pragma once
 
+// GCC 12 finds fault with its own _mm512_undefined_ps().
+#ifndef __clang__
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 finds fault with its own _mm512_undefined_ps()
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
+#ifndef __clang__
 #pragma GCC diagnostic pop
+#endif
 
 #include "cpu/common/element.h"
 

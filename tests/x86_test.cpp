@@ -1,0 +1,116 @@
+// Which kernels serve on x86-64 processors that have less than this one, and what is said of the others.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cases/measure.h"
+#include "core/device.h"
+#include "cpu/runs_on.h"
+
+namespace tilewise::cases {
+namespace {
+
+constexpr X86 kAll = {true, true, true, true, true, true, true, true, true};
+
+X86 without(std::initializer_list<bool X86::*> parts) {
+  X86 x86 = kAll;
+  for (const auto part : parts) x86.*part = false;
+  return x86;
+}
+
+class X86Test : public testing::Test {
+ protected:
+  ~X86Test() override { pretend(real); }
+
+  static void have(const X86& x86) {
+    Cpu cpu = this_cpu();
+    cpu.x86 = x86;
+    pretend(cpu);
+  }
+
+  static std::string refusal_of(bool (*needs)(int32_t, Text&)) {
+    Text why_not;
+    const bool runs = needs(0, why_not);
+    EXPECT_EQ(runs, why_not.empty());
+    return why_not.chars;
+  }
+
+  const Cpu real = this_cpu();
+};
+
+TEST_F(X86Test, WhatIsMissingIsNamed) {
+  have(kAll);
+  EXPECT_EQ(refusal_of(cpu::needs_avx2), "");
+  EXPECT_EQ(refusal_of(cpu::needs_avx512), "");
+  have({});
+  EXPECT_EQ(refusal_of(cpu::needs_avx2), "this CPU has no AVX2, FMA and F16C");
+  EXPECT_EQ(refusal_of(cpu::needs_avx512), "this CPU has no AVX-512 F, BW, DQ and VL");
+  have(without({&X86::f16c}));
+  EXPECT_EQ(refusal_of(cpu::needs_avx2), "this CPU has no F16C");
+  EXPECT_EQ(refusal_of(cpu::needs_avx512), "this CPU has no F16C");
+  have(without({&X86::avx512bw, &X86::avx512vl}));  // F, DQ: Knights Mill and the like
+  EXPECT_EQ(refusal_of(cpu::needs_avx2), "");
+  EXPECT_EQ(refusal_of(cpu::needs_avx512), "this CPU has no AVX-512 BW and VL");
+  have(without({&X86::keeps_zmm}));
+  EXPECT_EQ(refusal_of(cpu::needs_avx2), "");
+  EXPECT_EQ(refusal_of(cpu::needs_avx512), "the operating system does not save AVX-512 registers");
+  have(without({&X86::keeps_ymm, &X86::keeps_zmm}));
+  EXPECT_EQ(refusal_of(cpu::needs_avx2), "the operating system does not save AVX registers");
+  EXPECT_EQ(refusal_of(cpu::needs_avx512), "the operating system does not save AVX registers");
+}
+
+// Both passes of calls that name no kernel.
+void expect_served_by(const std::string& family) {
+  Case masked;
+  masked.batch = 2, masked.heads = 4, masked.heads_kv = 2, masked.seqlen_q = 70, masked.seqlen_k = 131;
+  masked.head_dim = 24, masked.value_dim = 40, masked.causal = true;
+  Case half = masked;
+  half.type = Type::f16, half.softcap = 3, half.alibi = "1h", half.dropout_p = 0.25f;
+  for (const Case& c : {masked, half}) {
+    SCOPED_TRACE(c.name());
+    const CaseData data(c);
+    Expected expected;
+    ASSERT_TRUE(expect(data, expected).ok());
+    Outputs outputs = data.outputs();
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      if (pass == Pass::backward) outputs = backward_outputs(data, outputs);
+      Plan plan;
+      const Status status = run_case(data, pass, {}, outputs, plan);
+      ASSERT_TRUE(status.ok()) << status.message.chars;
+      EXPECT_EQ(plan.kernel->name, family + (pass == Pass::forward ? ".forward" : ".backward"));
+      for (const Verdict& verdict : judge(data, expected, pass, outputs)) EXPECT_TRUE(verdict.ok()) << verdict.text();
+    }
+  }
+}
+
+TEST_F(X86Test, WithoutAvx2ThePortableKernelsServe) {
+  have({});
+  expect_served_by("cpu.tiled.portable");
+}
+
+TEST_F(X86Test, WithoutAvx512Avx2Serves) {
+  if (!real.x86.runs_avx2()) GTEST_SKIP() << refusal_of(cpu::needs_avx2);
+  have(without({&X86::avx512vl}));
+  expect_served_by("cpu.tiled.avx2");
+}
+
+TEST_F(X86Test, Avx512ServesFirst) {
+  if (!real.x86.runs_avx512()) GTEST_SKIP() << refusal_of(cpu::needs_avx512);
+  expect_served_by("cpu.tiled.avx512");
+}
+
+TEST_F(X86Test, AKernelThatCannotRunIsNotForced) {
+  have({});
+  const CaseData data(Case{});
+  const Outputs outputs = data.outputs();
+  Plan plan;
+  for (const std::string isa : {"avx2", "avx512"}) {
+    const std::string kernel = "cpu.tiled." + isa;
+    const Status status = run_case(data, Pass::forward, {.kernel = kernel.c_str()}, outputs, plan);
+    EXPECT_EQ(status.code, TW_UNSUPPORTED);
+    EXPECT_NE(std::string(status.message.chars).find("this CPU has no AVX"), std::string::npos) << status.message.chars;
+  }
+}
+
+}  // namespace
+}  // namespace tilewise::cases
