@@ -26,6 +26,7 @@ struct SimdCode {
 inline std::vector<SimdCode> code_of_this_build() {
   return {
       {"portable", runs_on(Isa::baseline), portable_ops},
+      {"sixteen_lanes", runs_on(Isa::baseline), sixteen_lanes_ops},
 #ifdef TILEWISE_AVX2
       {"avx2", runs_on(Isa::avx2), avx2_ops},
 #endif

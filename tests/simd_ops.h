@@ -67,6 +67,7 @@ struct SimdOps {
 };
 
 SimdOps portable_ops();
+SimdOps sixteen_lanes_ops();
 SimdOps avx2_ops();
 SimdOps avx512_ops();
 

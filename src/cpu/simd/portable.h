@@ -1,4 +1,4 @@
-// Four lanes in the compilers' vector extensions (GCC and Clang): SSE2 on any x86-64, NEON on any AArch64, scalar code
+// The compilers' vector extensions (GCC and Clang): four lanes are SSE2 on any x86-64, NEON on any AArch64, scalar code
 // elsewhere. Same names as avx2.h.
 #pragma once
 
@@ -8,14 +8,21 @@
 
 namespace tilewise::cpu::portable {
 
-struct Simd {
-  using Vec = float __attribute__((vector_size(16)));
-  using Mask = Vec;  // all-ones lanes
-  static constexpr int kLanes = 4;
-  static constexpr int kTileRows = 4, kTileCols = 8;    // product(): 8 sums, 2 vectors and a broadcast of 16 registers
-  static constexpr int kStripRows = 4, kStripCols = 8;  // strip_product(): the same
+template <class T, int kCount>
+struct VectorOf {
+  using Type [[gnu::vector_size(kCount * sizeof(T))]] = T;
+};
 
-  static Vec set(float x) { return Vec{x, x, x, x}; }
+// Any number of lanes, so that tests prove the kernels for widths that their machine lacks.
+template <int kWidth, int kRows>
+struct SimdOf {
+  using Vec = typename VectorOf<float, kWidth>::Type;
+  using Mask = Vec;  // all-ones lanes
+  static constexpr int kLanes = kWidth;
+  static constexpr int kTileRows = kRows, kTileCols = 2 * kWidth;    // product()
+  static constexpr int kStripRows = kRows, kStripCols = 2 * kWidth;  // strip_product()
+
+  static Vec set(float x) { return x - Vec{}; }
   static Vec add(Vec a, Vec b) { return a + b; }
   static Vec sub(Vec a, Vec b) { return a - b; }
   static Vec mul(Vec a, Vec b) { return a * b; }
@@ -38,8 +45,10 @@ struct Simd {
   static Vec keep_unless(Mask mask, Vec a) { return floats(~bits(mask) & bits(a)); }
   static Vec select(Mask mask, Vec yes, Vec no) { return floats(select_bits(bits(mask), bits(yes), bits(no))); }
   static bool any(Mask mask) {
-    const auto halves = (Int64s)mask;
-    return (halves[0] | halves[1]) != 0;
+    const auto pairs = (Int64s)mask;
+    int64_t set = 0;
+    for (int i = 0; i < kLanes / 2; ++i) set |= pairs[i];
+    return set != 0;
   }
 
   static Vec load(const float* p) { return read<Vec>(p, sizeof(Vec)); }
@@ -67,19 +76,19 @@ struct Simd {
   // n that was made of NaN stays NaN.
   static Vec scale_exponent(Vec p, Vec n) { return floats(bits(p) + (bits(n) << 23)); }
 
-  static void transpose(Vec (&x)[4]) {
-    const Vec low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
-    const Vec high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
-    const Vec low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
-    const Vec high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-    x[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
-    x[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
-    x[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
-    x[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  static void transpose(Vec (&x)[kLanes]) {
+    if constexpr (kLanes == 4) {
+      transpose_4(x);
+    } else {
+      float square[kLanes][kLanes];
+      for (int i = 0; i < kLanes; ++i) store(square[i], x[i]);
+      for (int i = 0; i < kLanes; ++i)
+        for (int j = 0; j < kLanes; ++j) x[i][j] = square[j][i];
+    }
   }
 
-  // c[r][0..8) = init[r][0..8) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..8),  r < 4; count is a
-  // positive multiple of 4. Strides count floats.
+  // c[r][0..kTileCols) = init[r][0..kTileCols) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..kTileCols),
+  // r < kTileRows; count is a positive multiple of 4. Strides count floats.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     Vec sum[kTileRows][2] = {};
@@ -96,23 +105,35 @@ struct Simd {
         store(c + r * c_row + v * kLanes, add(load(init + r * init_row + v * kLanes), sum[r][v]));
   }
 
-  // c[r][0..8) += sum over k < count of a[r * a_row + k] * b[k][0..8),  r < 4; count is a positive multiple of 4.
+  // c[r][0..kStripCols) += sum over k < count of a[r * a_row + k] * b[k][0..kStripCols),  r < kStripRows; count is a
+  // positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     product(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);
   }
 
  private:
+  static void transpose_4(Vec (&x)[4]) {
+    const Vec low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+    const Vec high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    const Vec low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+    const Vec high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  }
+
   // Unsigned: sums of bits may wrap.
-  using Words = uint32_t __attribute__((vector_size(16)));
-  using Ints = int32_t __attribute__((vector_size(16)));
-  using Int64s = int64_t __attribute__((vector_size(16)));
-  using Bytes = uint8_t __attribute__((vector_size(4)));
-  using Shorts = uint16_t __attribute__((vector_size(8)));
+  using Words = typename VectorOf<uint32_t, kWidth>::Type;
+  using Ints = typename VectorOf<int32_t, kWidth>::Type;
+  using Int64s = typename VectorOf<int64_t, kWidth / 2>::Type;
+  using Bytes = typename VectorOf<uint8_t, kWidth>::Type;
+  using Shorts = typename VectorOf<uint16_t, kWidth>::Type;
 
   static Words bits(Vec x) { return (Words)x; }
   static Vec floats(Words x) { return (Vec)x; }
-  static Words bits(uint32_t x) { return Words{x, x, x, x}; }
+  static Words bits(uint32_t x) { return x - Words{}; }
   static Words select_bits(Words mask, Words yes, Words no) { return (mask & yes) | (~mask & no); }
   // Of words below 2^31, which are cheaper to compare as signed numbers.
   static Words below_bits(Words a, int32_t b) { return (Words)((Ints)a < b); }
@@ -158,5 +179,7 @@ struct Simd {
     return __builtin_convertvector(narrow | sign, Shorts);
   }
 };
+
+using Simd = SimdOf<4, 4>;  // product(): 8 sums, 2 vectors and a broadcast of 16 registers
 
 }  // namespace tilewise::cpu::portable
