@@ -1,0 +1,136 @@
+#include "core/array.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/foreign.h"
+#include "core/numpy.h"
+
+namespace tilewise::python {
+namespace {
+
+int64_t integer(nb::handle object) {
+  const Py_ssize_t value = PyNumber_AsSsize_t(object.ptr(), PyExc_OverflowError);
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
+
+// A view: (address, name of the type, shape, strides in elements or None for row-major). For callers who know their
+// memory; address 0 describes an array without memory, which explain() takes.
+Array read_view(nb::handle view, const char* name) {
+  if (nb::len(view) != 4) raise(PyExc_TypeError, "%s: a view is a tuple (address, dtype, shape, strides)", name);
+  const nb::object type_object(view[1]), shape(view[2]), strides(view[3]);
+  const char* type_name = PyUnicode_AsUTF8(type_object.ptr());
+  if (!type_name) throw nb::python_error();
+  const Type* type = type_named(type_name);
+  if (!type) raise_unknown_type(name, type_name);
+
+  Array array;
+  array.dtype = type->code;
+  array.data = PyLong_AsVoidPtr(nb::object(view[0]).ptr());
+  if (!array.data && PyErr_Occurred()) throw nb::python_error();
+  array.rank = static_cast<int>(nb::len(shape));
+  const int known = std::min(array.rank, kMostAxes);
+  for (int axis = 0; axis < known; ++axis) array.shape[axis] = integer(nb::object(shape[axis]));
+  set_row_major(array);
+  if (strides.is_none()) return array;
+  if (static_cast<int>(nb::len(strides)) != array.rank) {
+    raise(PyExc_ValueError, "%s: a view of %d axes has %zd strides", name, array.rank, nb::len(strides));
+  }
+  for (int axis = 0; axis < known; ++axis) array.stride[axis] = integer(nb::object(strides[axis]));
+  return array;
+}
+
+void check_axes(const Array& array, const Place& place) {
+  if (array.rank >= place.least_axes && array.rank <= place.axes) return;
+  if (place.axes == place.least_axes) {
+    raise(PyExc_ValueError, "%s has %d axes; it takes %d", place.name, array.rank, place.axes);
+  }
+  raise(PyExc_ValueError, "%s has %d axes; it takes %d to %d", place.name, array.rank, place.least_axes, place.axes);
+}
+
+}  // namespace
+
+void set_row_major(Array& array) {
+  int64_t stride = 1;
+  for (int axis = std::min(array.rank, kMostAxes) - 1; axis >= 0; --axis) {
+    array.stride[axis] = stride;
+    stride *= array.shape[axis];
+  }
+}
+
+const Type& type_of(int32_t code) {
+  return *std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& type) { return type.code == code; });
+}
+
+const Type* type_named(const char* name) {
+  for (const Type& type : kTypes) {
+    if (std::strcmp(type.name, name) == 0) return &type;
+  }
+  return nullptr;
+}
+
+void raise_unknown_type(const char* array_name, const char* type_name) {
+  raise(PyExc_TypeError,
+        "%s has type %s; queries, keys and values are float32, float16 or bfloat16, lengths int32, masks bool",
+        array_name, type_name);
+}
+
+Arrays::~Arrays() {
+  for (dlpack::Managed* managed : managed_) {
+    if (managed->deleter) managed->deleter(managed);
+  }
+  for (dlpack::VersionedManaged* managed : versioned_) {
+    if (managed->deleter) managed->deleter(managed);
+  }
+}
+
+Array Arrays::open(nb::handle object, const char* name) {
+  if (numpy::is_array(object)) return numpy::read(object, name);
+  if (PyTuple_Check(object.ptr())) return read_view(object, name);
+  Array array;
+  return foreign::lend(object, name, array) ? array : import(object, name);
+}
+
+tw_tensor Arrays::fit(const Array& array, const Place& place) {
+  check_axes(array, place);
+  if (place.is_written && !array.writable) {
+    raise(PyExc_ValueError, "%s is read-only, and the result is written to it", place.name);
+  }
+  check_device(array, place.name);
+  tw_tensor tensor = tw_tensor_of(array.data, array.dtype, 1, 1, 1, 1);
+  const int missing = place.axes - array.rank;
+  for (int axis = 0; axis < array.rank; ++axis) {
+    tensor.shape[missing + axis] = array.shape[axis];
+    tensor.stride[missing + axis] = array.stride[axis];
+  }
+  return place.has_heads && heads_first_ ? tw_tensor_swap(tensor, 1, 2) : tensor;
+}
+
+// By __dlpack__, which gives a capsule with memory to be handed back.
+Array Arrays::import(nb::handle object, const char* name) {
+  const nb::object capsule = foreign::capsule_of(object, name);
+  if (auto* managed = foreign::take<dlpack::VersionedManaged>(capsule)) {
+    versioned_.push_back(managed);
+    if (managed->version.major != 1) {
+      raise(PyExc_TypeError, "%s comes by DLPack %d.%d; this is DLPack 1", name,
+            static_cast<int>(managed->version.major), static_cast<int>(managed->version.minor));
+    }
+    Array array = foreign::read(managed->tensor, name);
+    array.writable = (managed->flags & dlpack::kReadOnly) == 0;
+    return array;
+  }
+  auto* managed = foreign::take<dlpack::Managed>(capsule);
+  if (!managed) raise(PyExc_TypeError, "%s: __dlpack__ gave no DLPack capsule that is unused", name);
+  managed_.push_back(managed);
+  return foreign::read(managed->tensor, name);
+}
+
+void Arrays::check_device(const Array& array, const char* name) {
+  if (!first_name_) first_name_ = name, device_ = array.device;
+  if (array.device == device_) return;
+  raise(PyExc_ValueError, "%s is on DLPack device (%d, %d) but %s is on (%d, %d); all arrays are on one device", name,
+        array.device.type, array.device.index, first_name_, device_.type, device_.index);
+}
+
+}  // namespace tilewise::python

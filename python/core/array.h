@@ -1,0 +1,88 @@
+// Arrays that Python gives, of any library, as tensors of the C interface. Nothing is copied.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/dlpack.h"
+#include "core/errors.h"
+
+namespace tilewise::python {
+
+// An element type that arrays and the C interface share.
+struct Type {
+  int32_t code;
+  const char* name;
+  int bytes;
+  dlpack::DataType dlpack;
+};
+inline constexpr std::array<Type, 8> kTypes = {{{TW_F32, "float32", 4, {dlpack::kFloat, 32, 1}},
+                                                {TW_F16, "float16", 2, {dlpack::kFloat, 16, 1}},
+                                                {TW_BF16, "bfloat16", 2, {dlpack::kBfloat, 16, 1}},
+                                                {TW_F8E4M3, "float8_e4m3fn", 1, {dlpack::kFloat8E4M3, 8, 1}},
+                                                {TW_I8, "int8", 1, {dlpack::kInt, 8, 1}},
+                                                {TW_BOOL, "bool", 1, {dlpack::kBool, 8, 1}},
+                                                {TW_I32, "int32", 4, {dlpack::kInt, 32, 1}},
+                                                {TW_I64, "int64", 8, {dlpack::kInt, 64, 1}}}};
+
+const Type& type_of(int32_t code);
+// Null if there is none of that name.
+const Type* type_named(const char* name);
+[[noreturn]] void raise_unknown_type(const char* array_name, const char* type_name);
+
+inline constexpr int kMostAxes = 5;  // stacked parts to merge have one more than a tensor
+
+// One array, as it is. Of more axes than kMostAxes only `rank` is told.
+struct Array {
+  void* data = nullptr;
+  int32_t dtype = TW_NONE;
+  int rank = 0;
+  std::array<int64_t, kMostAxes> shape{};   // (rank)
+  std::array<int64_t, kMostAxes> stride{};  // (rank) in elements
+  dlpack::Device device{dlpack::kCpu, 0};
+  bool writable = true;
+};
+
+// What the array for a field of the C interface must be like.
+struct Place {
+  const char* name;
+  int axes;        // of the field
+  int least_axes;  // an array with fewer than `axes` gets axes of extent 1 in front
+  bool has_heads;  // axes 1 and 2 are those of tokens and heads, exchanged where heads come first
+  bool is_written;
+};
+
+// The arrays of one call: reads them, holds them to one device, keeps borrowed memory until the call ends.
+class Arrays {
+ public:
+  explicit Arrays(bool heads_first) : heads_first_(heads_first) {}
+  ~Arrays();
+  Arrays(const Arrays&) = delete;
+  Arrays& operator=(const Arrays&) = delete;
+
+  // Any array: NumPy's, one with __dlpack__, or a view as a tuple (address, dtype name, shape, strides or None).
+  Array open(nb::handle object, const char* name);
+  // The array as the tensor of a field.
+  tw_tensor fit(const Array& array, const Place& place);
+  tw_tensor read(nb::handle object, const Place& place) { return fit(open(object, place.name), place); }
+
+  bool heads_first() const { return heads_first_; }
+  dlpack::Device device() const { return device_; }
+
+ private:
+  Array import(nb::handle object, const char* name);
+  void check_device(const Array& array, const char* name);
+
+  bool heads_first_;
+  dlpack::Device device_{0, 0};
+  const char* first_name_ = nullptr;
+  std::vector<dlpack::Managed*> managed_;
+  std::vector<dlpack::VersionedManaged*> versioned_;
+};
+
+// The strides of row-major memory with the array's shape.
+void set_row_major(Array& array);
+
+}  // namespace tilewise::python

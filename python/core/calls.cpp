@@ -1,0 +1,155 @@
+#include "core/calls.h"
+
+#include <optional>
+
+#include "core/output.h"
+#include "core/results.h"
+
+namespace tilewise::python {
+namespace {
+
+// A call of some tens of microseconds or more lets others run Python meanwhile. To give the lock away and take it back
+// costs a tenth of one, and more where others want it, so that a shorter call keeps it.
+template <class Run>
+void run(const tw_attention& problem, Run call) {
+  constexpr double kLong = 1e6;  // multiply-adds
+  const int64_t *q = problem.q.shape, *k = problem.k.shape, *v = problem.v.shape;
+  const double pairs = static_cast<double>(q[0]) * static_cast<double>(q[1] * q[2]) * static_cast<double>(k[1]);
+  if (pairs * static_cast<double>(q[3] + v[3]) < kLong) return check(call());
+  tw_status status = TW_OK;
+  {
+    const nb::gil_scoped_release released;
+    status = call();
+  }
+  check(status);
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+int32_t dtype_named(nb::handle name, int32_t otherwise) {
+  if (name.is_none()) return otherwise;
+  const char* text = PyUnicode_AsUTF8(name.ptr());
+  if (!text) throw nb::python_error();
+  const Type* type = type_named(text);
+  if (!type) raise_unknown_type("out_dtype", text);
+  return type->code;
+}
+
+bool is_true(nb::handle object) { return object.ptr() == Py_True; }
+
+// A gradient: an array given, True for a new one, None for none.
+class Gradient {
+ public:
+  Gradient(Arrays& arrays, nb::handle given, const Place& place, const Wanted& wanted, nb::handle like,
+           tw_tensor& field) {
+    if (given.is_none()) return;
+    output_.emplace(arrays, is_true(given) ? nb::handle(Py_None) : given, place, wanted, like);
+    field = output_->tensor();
+  }
+  nb::object result() const { return output_ ? output_->result() : nb::none(); }
+
+ private:
+  std::optional<Output> output_;
+};
+
+}  // namespace
+
+nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
+                   bool heads_first, nb::dict options) {
+  Arrays arrays(heads_first);
+  auto [problem, rank] = read_call(arrays, q, k, v, options);
+  const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
+  const Output out_written(arrays, out, kOutPlace, {out_like(problem, dtype), rank}, q);
+  problem.out = out_written.tensor();
+  const auto call = [&problem = problem] { return tw_attention_forward(&problem, nullptr); };
+  if (lse.is_none()) {
+    run(problem, call);
+    return out_written.result();
+  }
+  const nb::handle lse_given = is_true(lse) ? nb::handle(Py_None) : lse;
+  const Output lse_written(arrays, lse_given, kLsePlace, {lse_like(problem), rank - 1}, q);
+  problem.lse = lse_written.tensor();
+  run(problem, call);
+  return nb::make_tuple(out_written.result(), lse_written.result());
+}
+
+nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
+                   nb::handle dlse, nb::tuple gradients, bool accumulate, bool heads_first, nb::dict options) {
+  if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
+  Arrays arrays(heads_first);
+  auto [problem, rank] = read_call(arrays, q, k, v, options);
+  problem.out = arrays.read(out, {"out", 4, 3, true, false});
+  problem.lse = arrays.read(lse, {"lse", 3, 2, false, false});
+
+  tw_attention_grad grad;
+  TW_INIT(grad);
+  if (accumulate) grad.flags |= TW_GRAD_ACCUMULATE;
+  grad.dout = arrays.read(dout, {"dout", 4, 3, true, false});
+  if (!dlse.is_none()) grad.dlse = arrays.read(dlse, {"dlse", 3, 2, false, false});
+
+  const nb::object bias = options.contains("bias") ? nb::object(options["bias"]) : nb::none();
+  const int bias_rank = bias.is_none() ? 4 : arrays.open(bias, "bias").rank;
+  const int rank_k = arrays.open(k, "k").rank, rank_v = arrays.open(v, "v").rank;
+  const tw_tensor sink = tw_tensor_of(nullptr, TW_F32, problem.q.shape[2], 1, 1, 1);
+  const Gradient dq(arrays, gradients[0], {"dq", 4, 3, true, true}, {problem.q, rank}, q, grad.dq);
+  const Gradient dk(arrays, gradients[1], {"dk", 4, 3, true, true}, {problem.k, rank_k}, k, grad.dk);
+  const Gradient dv(arrays, gradients[2], {"dv", 4, 3, true, true}, {problem.v, rank_v}, v, grad.dv);
+  const Gradient dbias(arrays, gradients[3], {"dbias", 4, 1, false, true}, {problem.bias, bias_rank}, bias, grad.dbias);
+  const Gradient dsink(arrays, gradients[4], {"dsink", 1, 1, false, true}, {sink, 1}, q, grad.dsink);
+  run(problem, [&problem = problem, &grad] { return tw_attention_backward(&problem, &grad, nullptr); });
+  return nb::make_tuple(dq.result(), dk.result(), dv.result(), dbias.result(), dsink.result());
+}
+
+namespace {
+
+// Stacked parts without the leading axis, along which they lie `stride` elements apart.
+struct Parts {
+  Array first;
+  int64_t count, stride;
+};
+
+Parts parts_of(Arrays& arrays, nb::handle stacked, const char* name, int axes) {
+  Array array = arrays.open(stacked, name);
+  if (array.rank < axes || array.rank > axes + 1) {
+    raise(PyExc_ValueError, "%s has %d axes; it takes %d or %d: the parts, and the axes of each", name, array.rank,
+          axes, axes + 1);
+  }
+  const Parts parts = {{}, array.shape[0], array.stride[0]};
+  std::copy(array.shape.begin() + 1, array.shape.end(), array.shape.begin());
+  std::copy(array.stride.begin() + 1, array.stride.end(), array.stride.begin());
+  --array.rank;
+  return {array, parts.count, parts.stride};
+}
+
+}  // namespace
+
+nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
+                bool heads_first, int threads) {
+  Arrays arrays(heads_first);
+  const Parts outs = parts_of(arrays, out_parts, "out_parts", 4), lses = parts_of(arrays, lse_parts, "lse_parts", 3);
+  if (outs.count != lses.count) {
+    raise(PyExc_ValueError, "out_parts has %lld parts and lse_parts %lld", static_cast<long long>(outs.count),
+          static_cast<long long>(lses.count));
+  }
+  tw_merge merge;
+  TW_INIT(merge);
+  merge.out_parts = arrays.fit(outs.first, {"out_parts", 4, 3, true, false});
+  merge.lse_parts = arrays.fit(lses.first, {"lse_parts", 3, 2, false, false});
+  merge.parts = outs.count, merge.out_part_stride = outs.stride, merge.lse_part_stride = lses.stride;
+  merge.device_type = arrays.device().type, merge.device_index = arrays.device().index;
+  merge.threads = threads;
+
+  tw_tensor wanted = merge.out_parts;
+  wanted.dtype = dtype_named(out_dtype, TW_F32);
+  const Output out_written(arrays, out, kOutPlace, {wanted, outs.first.rank}, out_parts);
+  const Output lse_written(arrays, lse, kLsePlace, {merge.lse_parts, lses.first.rank}, lse_parts);
+  merge.out = out_written.tensor(), merge.lse = lse_written.tensor();
+  tw_status status = TW_OK;
+  {
+    const nb::gil_scoped_release released;
+    status = tw_attention_merge(&merge, nullptr);
+  }
+  check(status);
+  return nb::make_tuple(out_written.result(), lse_written.result());
+}
+
+}  // namespace tilewise::python

@@ -1,0 +1,29 @@
+// The calls of the C interface, on Python's arrays. Options are those of core/options.h; heads_first: 4-D arrays are
+// (B,H,S,D) rather than (B,S,H,D).
+#pragma once
+
+#include "core/errors.h"
+
+namespace tilewise::python {
+
+// out, or (out, lse) if lse is an array or True. out None: a new array of type out_dtype, None for that of q.
+nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
+                   bool heads_first, nb::dict options);
+
+// (dq, dk, dv, dbias, dsink). Of `gradients`, which are in the same order, each is an array to write to, True for a
+// new one or None for none.
+nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
+                   nb::handle dlse, nb::tuple gradients, bool accumulate, bool heads_first, nb::dict options);
+
+// (out, lse) of parts stacked along a leading axis.
+nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
+                bool heads_first, int threads);
+
+std::string explain(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, nb::dict options);
+std::string info();
+
+// {algorithm: {"flops", "bytes_read", "bytes_written"} or None}, of fast_memory fp32 elements, 0 = a quarter of L2.
+nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, int64_t fast_memory,
+                 nb::dict options);
+
+}  // namespace tilewise::python

@@ -1,0 +1,137 @@
+#include "core/foreign.h"
+
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace tilewise::python::foreign {
+namespace {
+
+template <class Managed>
+constexpr const char* kCapsuleName = "dltensor";
+template <>
+constexpr const char* kCapsuleName<dlpack::VersionedManaged> = "dltensor_versioned";
+
+// The exchange API of a type, or null. Few types occur in a process: the first ones are remembered.
+const dlpack::ExchangeApi* exchange_api(PyTypeObject* type) {
+  struct Known {
+    PyTypeObject* type;
+    const dlpack::ExchangeApi* api;
+  };
+  static std::array<Known, 8> known{};
+  for (const Known& entry : known) {
+    if (entry.type == type) return entry.api;
+  }
+  constexpr const char* kName = "dlpack_exchange_api";
+  const nb::object capsule = nb::getattr(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__", nb::none());
+  const dlpack::ExchangeApi* api = nullptr;
+  if (PyCapsule_IsValid(capsule.ptr(), kName)) {
+    api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+    if (api->version.major != 1 || !api->tensor_from_object) api = nullptr;
+  }
+  const auto free = std::find_if(known.begin(), known.end(), [](const Known& entry) { return !entry.type; });
+  if (free != known.end()) {
+    Py_INCREF(type);
+    *free = {type, api};
+  }
+  return api;
+}
+
+// The module of from_dlpack for arrays such as this one: its array namespace, or the package of its type.
+nb::object library_of(nb::handle array) {
+  if (nb::hasattr(array, "__array_namespace__")) return array.attr("__array_namespace__")();
+  const nb::object module(array.type().attr("__module__"));
+  const nb::object package(module.attr("partition")(".")[0]);
+  PyObject* found = PyDict_GetItem(PyImport_GetModuleDict(), package.ptr());
+  return found ? nb::borrow(found) : nb::none();
+}
+
+}  // namespace
+
+bool lend(nb::handle object, const char* name, Array& array) {
+  const dlpack::ExchangeApi* api = exchange_api(Py_TYPE(object.ptr()));
+  if (!api) return false;
+  dlpack::Tensor tensor{};
+  if (api->tensor_from_object(object.ptr(), &tensor) != 0) {
+    if (PyErr_Occurred()) throw nb::python_error();
+    return false;
+  }
+  array = read(tensor, name);
+  return true;
+}
+
+nb::object capsule_of(nb::handle object, const char* name) {
+  if (!nb::hasattr(object, "__dlpack__")) {
+    raise(PyExc_TypeError, "%s is a %s; it takes an array: NumPy's, or one with __dlpack__", name,
+          Py_TYPE(object.ptr())->tp_name);
+  }
+  try {
+    return object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1
+  }
+  return object.attr("__dlpack__")();
+}
+
+template <class Managed>
+Managed* take(nb::handle capsule) {
+  constexpr const char* kName = kCapsuleName<Managed>;
+  if (!PyCapsule_IsValid(capsule.ptr(), kName)) return nullptr;
+  auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+  const bool is_versioned = std::is_same_v<Managed, dlpack::VersionedManaged>;
+  PyCapsule_SetName(capsule.ptr(), is_versioned ? "used_dltensor_versioned" : "used_dltensor");
+  return managed;
+}
+template dlpack::Managed* take(nb::handle capsule);
+template dlpack::VersionedManaged* take(nb::handle capsule);
+
+Array read(const dlpack::Tensor& tensor, const char* name) {
+  const auto same = [&](const Type& type) {
+    return std::memcmp(&type.dlpack, &tensor.dtype, sizeof tensor.dtype) == 0;
+  };
+  const auto type = std::find_if(kTypes.begin(), kTypes.end(), same);
+  if (type == kTypes.end()) {
+    const std::string code =
+        "of DLPack code " + std::to_string(tensor.dtype.code) + " with " + std::to_string(tensor.dtype.bits) + " bits";
+    raise_unknown_type(name, code.c_str());
+  }
+  Array array;
+  array.dtype = type->code;
+  array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  array.rank = tensor.rank;
+  const bool on_host = tensor.device.type == dlpack::kCpu || tensor.device.type == dlpack::kCudaHost;
+  array.device = on_host ? dlpack::Device{dlpack::kCpu, 0} : tensor.device;
+  const int known = std::min(tensor.rank, kMostAxes);
+  std::copy_n(tensor.shape, known, array.shape.begin());
+  set_row_major(array);
+  if (tensor.strides) std::copy_n(tensor.strides, known, array.stride.begin());
+  return array;
+}
+
+nb::object make(Array& array) {
+  constexpr size_t kAlignment = 64;  // JAX copies what is aligned less
+  const Type& type = type_of(array.dtype);
+  std::array<size_t, kMostAxes> shape{};
+  size_t bytes = type.bytes;
+  for (int axis = 0; axis < array.rank; ++axis) {
+    shape[axis] = static_cast<size_t>(array.shape[axis]);
+    bytes *= shape[axis];
+  }
+  array.data = std::aligned_alloc(kAlignment, std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment);
+  if (!array.data) throw std::bad_alloc();
+  set_row_major(array);
+  const nb::capsule owner(array.data, [](void* memory) noexcept { std::free(memory); });
+  const nb::dlpack::dtype dtype{type.dlpack.code, type.dlpack.bits, type.dlpack.lanes};
+  return nb::cast(nb::ndarray<>(array.data, array.rank, shape.data(), owner, nullptr, dtype));
+}
+
+nb::object converted(nb::object producer, nb::handle like) {
+  const nb::object home = library_of(like);
+  const nb::object from_dlpack = nb::getattr(home, "from_dlpack", nb::none());
+  return from_dlpack.is_none() ? producer : from_dlpack(producer);
+}
+
+}  // namespace tilewise::python::foreign

@@ -1,0 +1,23 @@
+// tilewise._core: see _core.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "core/calls.h"
+
+NB_MODULE(_core, m) {
+  using namespace tilewise::python;
+  // None arrives like any other object, and is refused by name where it is none of the choices.
+  const auto any = [](const char* name) { return nb::arg(name).none(); };
+  m.def("forward", forward, any("q"), any("k"), any("v"), any("out"), any("lse"), any("out_dtype"),
+        nb::arg("heads_first"), nb::arg("options"));
+  m.def("backward", backward, any("dout"), any("q"), any("k"), any("v"), any("out"), any("lse"), any("dlse"),
+        nb::arg("gradients"), nb::arg("accumulate"), nb::arg("heads_first"), nb::arg("options"));
+  m.def("merge", merge, any("out_parts"), any("lse_parts"), any("out"), any("lse"), any("out_dtype"),
+        nb::arg("heads_first"), nb::arg("threads"));
+  m.def("explain", explain, any("q"), any("k"), any("v"), nb::arg("backward"), nb::arg("heads_first"),
+        nb::arg("options"));
+  m.def("info", info);
+  m.def("traffic", traffic, any("q"), any("k"), any("v"), nb::arg("backward"), nb::arg("heads_first"),
+        nb::arg("fast_memory"), nb::arg("options"));
+  m.attr("version") = tw_version();
+}

@@ -1,0 +1,14 @@
+// NumPy's arrays, read and made without its headers. NumPy is not imported: there are none of its arrays before it is.
+#pragma once
+
+#include "core/array.h"
+
+namespace tilewise::python::numpy {
+
+bool is_array(nb::handle object);
+Array read(nb::handle array, const char* name);
+
+// A new array of this shape and type; an array of the type has been read before, or it is NumPy's own.
+nb::object make(const Array& array);
+
+}  // namespace tilewise::python::numpy

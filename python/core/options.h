@@ -1,0 +1,17 @@
+// The keywords of a call, as fields of tw_attention.
+#pragma once
+
+#include "core/array.h"
+
+namespace tilewise::python {
+
+struct Call {
+  tw_attention problem;
+  int rank;  // of q: 3 if packed without a leading axis, then out has 3 axes too and lse 2
+};
+
+// q, k and v, then what `options` holds: a keyword that is None counts as absent. Results are not filled in.
+// Raises TypeError for a keyword that no field has.
+Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dict options);
+
+}  // namespace tilewise::python

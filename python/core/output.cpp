@@ -1,0 +1,39 @@
+#include "core/output.h"
+
+#include "core/foreign.h"
+#include "core/numpy.h"
+
+namespace tilewise::python {
+namespace {
+
+Array array_of(const Wanted& wanted, const Place& place, bool heads_first) {
+  const tw_tensor tensor = place.has_heads && heads_first ? tw_tensor_swap(wanted.tensor, 1, 2) : wanted.tensor;
+  Array array;
+  array.dtype = tensor.dtype;
+  array.rank = wanted.rank;
+  for (int axis = 0; axis < wanted.rank; ++axis) array.shape[axis] = tensor.shape[place.axes - wanted.rank + axis];
+  return array;
+}
+
+}  // namespace
+
+Output::Output(Arrays& arrays, nb::handle given, const Place& place, const Wanted& wanted, nb::handle like) {
+  if (!given.is_none()) {
+    object_ = nb::borrow(given);
+    tensor_ = arrays.read(given, place);
+    return;
+  }
+  Array array = array_of(wanted, place, arrays.heads_first());
+  if (numpy::is_array(like)) {
+    object_ = numpy::make(array);
+    tensor_ = arrays.read(object_, place);
+    return;
+  }
+  object_ = foreign::make(array);
+  tensor_ = arrays.fit(array, place);
+  like_ = like;
+}
+
+nb::object Output::converted() const { return foreign::converted(object_, like_); }
+
+}  // namespace tilewise::python

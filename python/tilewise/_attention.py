@@ -1,0 +1,236 @@
+"""Attention, its backward and the merge of partial results."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from tilewise import _core
+from tilewise._options import Array, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from typing_extensions import Unpack
+
+Layout = Literal["bshd", "bhsd"]
+
+
+def heads_first(layout: str) -> bool:
+    if layout == "bshd":
+        return False
+    if layout == "bhsd":
+        return True
+    raise ValueError(f"layout is {layout!r}; there are 'bshd' and 'bhsd'")
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """The name of a type that is given as "float32", numpy.float32, numpy.dtype or torch.float32."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(name).rpartition(".")[2]
+
+
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    out: Array | None = None,
+    lse: None = None,
+    return_lse: Literal[False] = False,
+    out_dtype: Any = None,
+    layout: Layout = "bshd",
+    **options: Unpack[Options],
+) -> Array: ...
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    out: Array | None = None,
+    lse: Array | None = None,
+    return_lse: bool = False,
+    out_dtype: Any = None,
+    layout: Layout = "bshd",
+    **options: Unpack[Options],
+) -> Any: ...
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    out: Array | None = None,
+    lse: Array | None = None,
+    return_lse: bool = False,
+    out_dtype: Any = None,
+    layout: Layout = "bshd",
+    **options: Unpack[Options],
+) -> Any:
+    """softmax(softmax_scale * q @ k.T, masked) @ v, for each sequence and head.
+
+    Args:
+        q: (B,Sq,H,D), float32, float16 or bfloat16. Packed: (total,H,D) or (1,total,H,D), with cu_seqlens_q.
+        k: (B,Sk,Hk,D), the type of q; H is a multiple of Hk, and query head h reads h // (H // Hk).
+        v: (B,Sk,Hk,Dv), the type of q. The last axis of q, k and v has stride 1; other strides are free.
+        out: (B,Sq,H,Dv), written and returned; a new array if left out.
+        lse: float32 (B,H,Sq), written: the natural logarithm of the sum of exp of the final scores.
+        return_lse: also return lse, in a new array if none is given.
+        out_dtype: the type of a new `out`: that of q, or "float32".
+        layout: "bhsd" if heads come before tokens in every 4-D array of tokens: q, k, v, out, prior_out.
+        **options: see `Options`.
+
+    Returns:
+        out, or (out, lse) with `lse` or `return_lse`. A row without a live key is 0, with lse -inf.
+
+    Raises:
+        ValueError, TypeError, NotImplementedError, MemoryError: see the module; outputs given are then untouched.
+
+    Source: Dao 2023, FlashAttention-2, section 3.1; masks and edges as in docs/contract.md.
+    """
+    if lse is None and return_lse:
+        lse = True
+    return _core.forward(
+        q, k, v, out, lse, out_dtype and dtype_name(out_dtype), layout != "bshd" and heads_first(layout), options
+    )
+
+
+def attention_varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    *,
+    out: Array | None = None,
+    lse: Array | None = None,
+    return_lse: bool = False,
+    out_dtype: Any = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Attention of packed sequences: sequence b is rows cu_seqlens[b] to cu_seqlens[b+1].
+
+    Args:
+        q: (total_q,H,D); k: (total_k,Hk,D); v: (total_k,Hk,Dv); out: (total_q,H,Dv); lse: (H,total_q).
+        cu_seqlens_q, cu_seqlens_k: int32 (B+1), from 0, ascending.
+        The rest as in `attention`, which is the same with these two as keywords.
+    """
+    options["cu_seqlens_q"] = cu_seqlens_q
+    options["cu_seqlens_k"] = cu_seqlens_k
+    return attention(q, k, v, out=out, lse=lse, return_lse=return_lse, out_dtype=out_dtype, **options)
+
+
+def attention_partial(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    out: Array | None = None,
+    lse: Array | None = None,
+    layout: Layout = "bshd",
+    **options: Unpack[Options],
+) -> tuple[Array, Array]:
+    """(out, lse) in float32 over a part of the keys, for `merge` or for prior_out and prior_lse of the next part.
+
+    Arguments as in `attention`. Masks by position need q_positions and k_positions, which say where the part stands.
+    """
+    partial: tuple[Array, Array] = _core.forward(
+        q, k, v, out, True if lse is None else lse, "float32", heads_first(layout), options
+    )
+    return partial
+
+
+class Gradients(NamedTuple):
+    """Of the arguments of `attention`; None where not asked for."""
+
+    dq: Array | None
+    dk: Array | None
+    dv: Array | None
+    dbias: Array | None
+    dsink: Array | None
+
+
+GRADIENTS = ("q", "k", "v", "bias", "sink")
+
+
+def attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array,
+    *,
+    dlse: Array | None = None,
+    dq: Array | None = None,
+    dk: Array | None = None,
+    dv: Array | None = None,
+    dbias: Array | None = None,
+    dsink: Array | None = None,
+    want: Collection[str] = ("q", "k", "v"),
+    accumulate: bool = False,
+    layout: Layout = "bshd",
+    **options: Unpack[Options],
+) -> Gradients:
+    """Gradients of sum(out * dout) + sum(lse * dlse).
+
+    Args:
+        dout: like out. q, k, v, out, lse and the options: those of the forward call.
+        dlse: float32, like lse.
+        dq, dk, dv, dbias, dsink: arrays to write to, like their argument or float32; dsink float32 (H).
+        want: what to compute in new arrays if none are given: of "q", "k", "v", "bias" (summed over the axes where
+            bias repeats) and "sink". Gradients whose arrays are given are computed in any case.
+        accumulate: add to dq, dk and dv, which are then float32 and given.
+        layout: as in `attention`; also of dout, dq, dk and dv.
+
+    Raises:
+        As `attention`.
+
+    Source: Dao 2023, FlashAttention-2, section 3.1.2.
+    """
+    unknown = [name for name in want if name not in GRADIENTS]
+    if unknown:
+        raise ValueError(f"want has {unknown[0]!r}; there are {', '.join(GRADIENTS)}")
+    given = (dq, dk, dv, dbias, dsink)
+    gradients = tuple(
+        True if array is None and name in want else array for name, array in zip(GRADIENTS, given, strict=True)
+    )
+    if accumulate and any(gradient is True for gradient in gradients[:3]):
+        raise ValueError("accumulate adds to dq, dk and dv; give those in want")
+    return Gradients(
+        *_core.backward(dout, q, k, v, out, lse, dlse, gradients, accumulate, heads_first(layout), options)  # type: ignore[arg-type]
+    )
+
+
+def _stacked(parts: Any) -> Any:
+    """Parts in a list or tuple as one array; by a copy."""
+    if not isinstance(parts, list | tuple) or not parts:
+        return parts
+    library = sys.modules[type(parts[0]).__module__.partition(".")[0]]
+    return library.stack(parts)
+
+
+def merge(
+    outs: Array | Sequence[Array],
+    lses: Array | Sequence[Array],
+    *,
+    out: Array | None = None,
+    lse: Array | None = None,
+    out_dtype: Any = None,
+    layout: Layout = "bshd",
+    threads: int = 0,
+) -> tuple[Array, Array]:
+    """(out, lse) over all keys, of results over disjoint parts of them.
+
+    Args:
+        outs: float32 (parts,B,Sq,H,Dv), or a list of the parts, which is stacked by a copy.
+        lses: float32 (parts,B,H,Sq), or a list.
+        out, lse: written and returned; new arrays if left out.
+        out_dtype: the type of a new `out`; float32 if left out.
+
+    Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax, section 3.1.
+    """
+    return _core.merge(_stacked(outs), _stacked(lses), out, lse, dtype_name(out_dtype), heads_first(layout), threads)

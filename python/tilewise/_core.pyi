@@ -1,0 +1,52 @@
+"""The C interface on arrays of any library. `tilewise` is the comfortable form of it; adapters call this one.
+
+An array is NumPy's, or of a type that lends by DLPack's C exchange API (torch 2.10 and newer, 50 ns an array), or has
+`__dlpack__`, or is a view of known CPU memory: a tuple `(address, dtype, shape, strides)` with `dtype` by name
+("float32", "float16", "bfloat16", "bool", "int32", "int64") and strides in elements, None for row-major. A view's
+memory is the caller's to keep. Nothing here looks at `requires_grad`.
+
+`options` are those of `tilewise.Options`, read from the dict as it is; a value of None counts as absent. `heads_first`:
+4-D arrays are (B,H,S,D) instead of (B,S,H,D).
+"""
+
+from typing import Any
+
+version: int
+"""major << 16 | minor << 8 | patch."""
+
+def forward(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, out_dtype: str | None, heads_first: bool, options: dict[str, Any], /
+) -> Any:
+    """out, or (out, lse) unless `lse` is None. `out` None, `lse` True: new arrays of the library of q."""
+
+def backward(
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    dlse: Any,
+    gradients: tuple[Any, Any, Any, Any, Any],
+    accumulate: bool,
+    heads_first: bool,
+    options: dict[str, Any],
+    /,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """(dq, dk, dv, dbias, dsink). In `gradients` each of them is an array, True for a new one, None for none."""
+
+def merge(
+    out_parts: Any, lse_parts: Any, out: Any, lse: Any, out_dtype: str | None, heads_first: bool, threads: int, /
+) -> tuple[Any, Any]:
+    """(out, lse) of parts that are stacked along a leading axis."""
+
+def explain(q: Any, k: Any, v: Any, backward: bool, heads_first: bool, options: dict[str, Any], /) -> str:
+    """JSON, as tw_attention_explain writes it."""
+
+def info() -> str:
+    """JSON, as tw_info writes it."""
+
+def traffic(
+    q: Any, k: Any, v: Any, backward: bool, heads_first: bool, fast_memory: int, options: dict[str, Any], /
+) -> dict[str, dict[str, int] | None]:
+    """By algorithm flops, bytes_read and bytes_written, with `fast_memory` fp32 elements; 0 = a quarter of L2."""

@@ -1,0 +1,59 @@
+"""What a call would do, and what this machine and build have."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tilewise import _core
+from tilewise._attention import Layout, dtype_name, heads_first
+from tilewise._options import Array, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Unpack
+
+
+def without_memory(shape: Sequence[int], dtype: Any = "float32") -> Array:
+    """An array that is only described, for `explain` and `traffic`."""
+    return (0, dtype_name(dtype), tuple(shape), None)
+
+
+def explain(
+    q: Array, k: Array, v: Array, *, backward: bool = False, layout: Layout = "bshd", **options: Unpack[Options]
+) -> dict[str, Any]:
+    """How a call would run: kernel, tiles, workers, workspace_bytes, flops, bytes, roofline_ms, and `refused`, which
+    says why each better kernel does not serve it; or {"error": {"code", "name", "message"}}.
+
+    Arguments as in `attention`; arrays may come from `without_memory`, lengths and masks then count as full.
+    backward: the call is the backward with dq, dk and dv.
+    """
+    answer: dict[str, Any] = json.loads(_core.explain(q, k, v, backward, heads_first(layout), options))  # type: ignore[arg-type]
+    return answer
+
+
+def info() -> dict[str, Any]:
+    """Version, the CPU, all kernels with why one is not available, and the back ends."""
+    answer: dict[str, Any] = json.loads(_core.info())
+    return answer
+
+
+def traffic(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    fast_memory: int | None = None,
+    backward: bool = False,
+    layout: Layout = "bshd",
+    **options: Unpack[Options],
+) -> dict[str, dict[str, int] | None]:
+    """FLOPs, and bytes between slow and fast memory, of standard attention, FlashAttention-1 ("v1") and
+    FlashAttention-2 order ("v2"): flops, bytes_read and bytes_written of each; None for a problem too large to count.
+
+    fast_memory: its size in fp32 elements; a quarter of the L2 cache's bytes if left out, as in `tilewise traffic`.
+
+    Source: the IO model of Dao et al. 2022, FlashAttention, section 3.2.
+    """
+    return _core.traffic(q, k, v, backward, heads_first(layout), fast_memory or 0, options)  # type: ignore[arg-type]
