@@ -6,10 +6,10 @@ import sys
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 
-import c_interface as tw  # noqa: E402
+import c_interface as tw
 
 
 @pytest.fixture(scope="session")
