@@ -9,7 +9,7 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 
-import c_interface as tw
+import c_interface as tw  # noqa: E402
 
 
 @pytest.fixture(scope="session")
