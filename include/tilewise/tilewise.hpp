@@ -1,20 +1,21 @@
-// Tilewise for C++20: a thin shell over tilewise.h, which says what every field means. Views in, Result out; whoever
-// prefers exceptions adds .or_throw(). No macros; nothing is allocated but the message of a failure.
-//
-//   std::vector<float> q(B * S * H * D), k(B * S * Hk * D), v(B * S * Hk * D), out(B * S * H * D);
-//   const tilewise::Attention attention{.q = {q, B, S, H, D},
-//                                       .k = {k, B, S, Hk, D},
-//                                       .v = {v, B, S, Hk, D},
-//                                       .out = {out, B, S, H, D},
-//                                       .causal = true};
-//   if (const tilewise::Result result = tilewise::forward(attention); !result) std::puts(result.message.c_str());
-//
-// Planned once, run often, with exceptions:
-//
-//   tilewise::AttentionPlan plan;
-//   tilewise::plan_forward(attention, plan).or_throw();
-//   std::vector<std::byte> memory(plan.workspace_bytes + 256);
-//   tilewise::run(plan, attention, {.workspace = tilewise::aligned(memory)}).or_throw();
+/// @file
+/// Tilewise for C++20: a thin shell over tilewise.h, which says what every field means. Views in, Result out; whoever
+/// prefers exceptions adds .or_throw(). No macros; nothing is allocated but the message of a failure.
+///
+///     std::vector<float> q(B * S * H * D), k(B * S * Hk * D), v(B * S * Hk * D), out(B * S * H * D);
+///     const tilewise::Attention attention{.q = {q, B, S, H, D},
+///                                         .k = {k, B, S, Hk, D},
+///                                         .v = {v, B, S, Hk, D},
+///                                         .out = {out, B, S, H, D},
+///                                         .causal = true};
+///     if (const tilewise::Result result = tilewise::forward(attention); !result) std::puts(result.message.c_str());
+///
+/// Planned once, run often, with exceptions:
+///
+///     tilewise::AttentionPlan plan;
+///     tilewise::plan_forward(attention, plan).or_throw();
+///     std::vector<std::byte> memory(plan.workspace_bytes + 256);
+///     tilewise::run(plan, attention, {.workspace = tilewise::aligned(memory)}).or_throw();
 #pragma once
 
 #ifndef __cpp_concepts
@@ -36,39 +37,44 @@
 
 namespace tilewise {
 
-// ---- Outcomes.
-
+/// What or_throw() throws; what() is the message.
 class Error : public std::runtime_error {
  public:
+  /// Of a call that failed with `status`.
   Error(tw_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  /// Never TW_OK.
   tw_status status() const noexcept { return status_; }
 
  private:
   tw_status status_;
 };
 
+/// The outcome of a call.
 struct [[nodiscard]] Result {
-  tw_status status = TW_OK;
-  std::string message;  // names the argument, its value and the rule; empty if all is well
+  tw_status status = TW_OK;  ///< TW_OK or the kind of the failure
+  std::string message;       ///< names the argument, its value and the rule; empty if all is well
 
+  /// Whether all is well.
   explicit operator bool() const noexcept { return status == TW_OK; }
+  /// Throws an Error unless all is well.
   void or_throw() const {
     if (status != TW_OK) throw Error(status, message);
   }
 };
 
-// ---- Views.
-
-// 16-bit floats by their bits.
+/// IEEE binary16 by its bits.
 struct Fp16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  ///< sign, 5 of exponent, 10 of mantissa
 };
+/// bfloat16 by its bits: the upper half of a float.
 struct Bf16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  ///< sign, 8 of exponent, 7 of mantissa
 };
 
+/// tw_tensor.dtype of a C++ type; TW_NONE of one that no tensor has.
 template <class T>
 inline constexpr std::int32_t kDtype = TW_NONE;
+/// @cond
 template <>
 inline constexpr std::int32_t kDtype<float> = TW_F32;
 template <>
@@ -81,23 +87,26 @@ template <>
 inline constexpr std::int32_t kDtype<std::int32_t> = TW_I32;
 template <>
 inline constexpr std::int32_t kDtype<std::int64_t> = TW_I64;
+/// @endcond
 
-// Spans, arrays and vectors of these, the const ones too; a temporary vector is not one.
+/// Spans, arrays and vectors of these, the const ones too; a temporary vector is not one.
 template <class Range>
 concept ElementRange = std::ranges::contiguous_range<Range> && std::ranges::borrowed_range<Range> &&
     (kDtype<std::ranges::range_value_t<Range>> != TW_NONE);
 
-// A strided view of up to four axes; strides count elements. A default one is an absent tensor; one without memory, for
-// planning, or with strides of its own is made by tw_tensor_of.
+/// A strided view of up to four axes; strides count elements. A default one is an absent tensor; one without memory,
+/// for planning, or with strides of its own is made by tw_tensor_of.
 struct TensorView : tw_tensor {
-  bool fits = true;           // the span it was made from holds all its elements
-  bool is_const = false;      // that span is one of const elements
-  double span_elements = -1;  // of that span; -1: it was made from none
+  bool fits = true;           ///< the span it was made from holds all its elements
+  bool is_const = false;      ///< that span is one of const elements
+  double span_elements = -1;  ///< of that span; -1: it was made from none
 
+  /// An absent tensor.
   TensorView() : tw_tensor{} {}
+  /// Any strides, memory that is not checked.
   TensorView(const tw_tensor& tensor) : tw_tensor(tensor) {}
 
-  // Row-major.
+  /// Row-major (n0,n1,n2,n3) over memory of that many elements.
   template <ElementRange Range>
   TensorView(Range&& memory, std::int64_t n0, std::int64_t n1 = 1, std::int64_t n2 = 1, std::int64_t n3 = 1)
       : tw_tensor(tw_tensor_of(std::ranges::data(memory), kDtype<std::ranges::range_value_t<Range>>, n0, n1, n2, n3)) {
@@ -108,7 +117,7 @@ struct TensorView : tw_tensor {
     is_const = std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
   }
 
-  // Says why there is no view of it.
+  /// Says why there is no view of it.
   template <std::ranges::range Range>
   requires(!ElementRange<Range>) TensorView(Range&&, std::int64_t, std::int64_t = 1, std::int64_t = 1, std::int64_t = 1)
       : TensorView() {
@@ -118,7 +127,7 @@ struct TensorView : tw_tensor {
     static_assert(std::ranges::borrowed_range<Range>, "the memory outlives the view: not a temporary");
   }
 
-  // The same memory with two axes exchanged: (B,H,S,D) memory as (B,S,H,D).
+  /// The same memory with two axes exchanged: (B,H,S,D) memory as (B,S,H,D).
   TensorView swapped(int a, int b) const {
     TensorView view = tw_tensor_swap(*this, a, b);
     view.fits = fits, view.is_const = is_const, view.span_elements = span_elements;
@@ -126,9 +135,9 @@ struct TensorView : tw_tensor {
   }
 };
 
-// ---- The problem: fields as in tw_attention and tw_attention_grad, with optional where those have a flag.
-
+/// Fields as in tw_attention, with a bool or an optional where that has a flag.
 struct Attention {
+  /// As in tw_attention. @{
   TensorView q = {}, k = {}, v = {}, out = {}, lse = {};
   std::int32_t device_type = TW_CPU, device_index = 0;
   std::int32_t threads = 0, sm_margin = 0, num_splits = 0;
@@ -151,29 +160,36 @@ struct Attention {
   TensorView dropout_state = {};
 
   TensorView prior_out = {}, prior_lse = {};
+  ///@}
 };
 
+/// Fields as in tw_attention_grad.
 struct Gradients {
+  /// As in tw_attention_grad. @{
   TensorView dout = {}, dlse = {}, dq = {}, dk = {}, dv = {}, dbias = {}, dsink = {};
   bool accumulate = false;
+  ///@}
 };
 
-// Results over disjoint keys: fields as in tw_merge.
+/// Results over disjoint keys: fields as in tw_merge.
 struct PartialResults {
+  /// As in tw_merge. @{
   TensorView out_parts = {}, lse_parts = {};  // the first part
   std::int64_t parts = 0, out_part_stride = 0, lse_part_stride = 0;
   TensorView out = {}, lse = {};
   std::int32_t device_type = TW_CPU, device_index = 0, threads = 0;
+  ///@}
 };
 
+/// Fields as in tw_exec.
 struct Exec {
-  std::span<std::byte> workspace = {};
-  const tw_thread_pool* pool = nullptr;
-  void* stream = nullptr;
-  tw_fault* fault = nullptr;
+  std::span<std::byte> workspace = {};   ///< from a multiple of 256 on, see aligned()
+  const tw_thread_pool* pool = nullptr;  ///< CPU: the host's threads
+  void* stream = nullptr;                ///< CUDA: a cudaStream_t
+  tw_fault* fault = nullptr;             ///< CUDA: where the device reports bad numbers
 };
 
-// The part of `memory` that starts at a multiple of 256, as workspaces must.
+/// The part of `memory` that starts at a multiple of 256, as workspaces must.
 inline std::span<std::byte> aligned(std::span<std::byte> memory) {
   void* start = memory.data();
   std::size_t left = memory.size();
@@ -307,8 +323,7 @@ inline Result check_spans(const PartialResults& p) {
 
 }  // namespace shell
 
-// ---- One-shot calls.
-
+/// tw_attention_forward.
 inline Result forward(const Attention& attention, const Exec& exec = {}) {
   if (Result result = shell::check_spans(attention, shell::Use::written); !result) return result;
   const tw_attention a = shell::c_struct(attention);
@@ -316,6 +331,7 @@ inline Result forward(const Attention& attention, const Exec& exec = {}) {
   return shell::outcome(tw_attention_forward(&a, &e));
 }
 
+/// tw_attention_backward; `attention` is that of the forward.
 inline Result backward(const Attention& attention, const Gradients& gradients, const Exec& exec = {}) {
   if (Result result = shell::check_spans(attention, shell::Use::read); !result) return result;
   if (Result result = shell::check_spans(gradients); !result) return result;
@@ -325,24 +341,28 @@ inline Result backward(const Attention& attention, const Gradients& gradients, c
   return shell::outcome(tw_attention_backward(&a, &g, &e));
 }
 
-// ---- Plan and run.
-
+/// A tw_plan.
 struct AttentionPlan : tw_plan {
+  /// A plan of nothing, which no run accepts.
   AttentionPlan() : tw_plan{} {}
+  /// The kernel that a run will use; "none" before planning.
   const char* kernel() const noexcept { return tw_plan_kernel(this); }
 };
 
+/// tw_attention_plan for a forward.
 inline Result plan_forward(const Attention& attention, AttentionPlan& plan) {
   const tw_attention a = shell::c_struct(attention);
   return shell::outcome(tw_attention_plan(&a, nullptr, &plan));
 }
 
+/// tw_attention_plan for a backward.
 inline Result plan_backward(const Attention& attention, const Gradients& gradients, AttentionPlan& plan) {
   const tw_attention a = shell::c_struct(attention);
   const tw_attention_grad g = shell::c_struct(gradients);
   return shell::outcome(tw_attention_plan(&a, &g, &plan));
 }
 
+/// tw_attention_run of a forward.
 inline Result run(const AttentionPlan& plan, const Attention& attention, const Exec& exec = {}) {
   if (Result result = shell::check_spans(attention, shell::Use::written); !result) return result;
   const tw_attention a = shell::c_struct(attention);
@@ -350,6 +370,7 @@ inline Result run(const AttentionPlan& plan, const Attention& attention, const E
   return shell::outcome(tw_attention_run(&plan, &a, nullptr, &e));
 }
 
+/// tw_attention_run of a backward.
 inline Result run(const AttentionPlan& plan, const Attention& attention, const Gradients& gradients,
                   const Exec& exec = {}) {
   if (Result result = shell::check_spans(attention, shell::Use::read); !result) return result;
@@ -360,8 +381,7 @@ inline Result run(const AttentionPlan& plan, const Attention& attention, const G
   return shell::outcome(tw_attention_run(&plan, &a, &g, &e));
 }
 
-// ---- Merge.
-
+/// tw_attention_merge.
 inline Result merge(const PartialResults& p, const Exec& exec = {}) {
   if (Result result = shell::check_spans(p); !result) return result;
   auto m = shell::sized<tw_merge>();
