@@ -69,11 +69,11 @@ TEST_P(SimdScores, BiasOfEveryTypeAndStride) {
     for (size_t i = 0; i + ops.lanes < data.size(); i += ops.lanes) {
       elements[type]->store(bytes + i * size, whole_numbers(ops.lanes).data());
     }
+    std::vector<float> want(ops.lanes);
     for (const Strides& s : all) {
       problem.bias = tensor(bytes, types[type], s.sequence, s.head, s.row, s.key);
       each_added([&](float got, int lane, int64_t key) {
-        float want[8];
-        elements[type]->load_first(bytes + problem.bias.offset(1, heads[lane], rows[lane], key) * size, 1, want);
+        elements[type]->load_first(bytes + problem.bias.offset(1, heads[lane], rows[lane], key) * size, 1, want.data());
         EXPECT_EQ(got, want[0]);
       });
     }
