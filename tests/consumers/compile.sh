@@ -1,6 +1,6 @@
 #!/bin/sh
-# compile.sh c99|pkg_config|readme_c|readme_cpp PREFIX LIBDIR: builds a program by hand against the Tilewise installed
-# there and runs it. The last two are the README's first C and C++ blocks.
+# compile.sh c99|pkg_config|pkg_config_static|readme_c|readme_cpp PREFIX LIBDIR: builds a program by hand against the
+# Tilewise installed there and runs it. The last two are the README's first C and C++ blocks.
 set -eu
 kind=$1 libdir=$2/$3
 here=$(dirname "$0")
@@ -16,6 +16,11 @@ block() { # LANGUAGE FILE
 case $kind in
   c99) cc -std=c99 $warnings "$here/main.c" -I"$2/include" -L"$libdir" -ltilewise -lm -o "$program" ;;
   pkg_config) c++ -std=c++20 $warnings "$here/main.cpp" $(pkg-config --cflags --libs tilewise) -o "$program" ;;
+  pkg_config_static) # asks for a version; the flags of a static link serve the shared library too
+    pkg-config --atleast-version=0.1 tilewise
+    if pkg-config --atleast-version=1.0 tilewise; then exit 1; fi
+    cc -std=c99 $warnings "$here/main.c" $(pkg-config --static --cflags --libs tilewise) -lm -o "$program"
+    ;;
   readme_c)
     block c "$program.c"
     cc -std=c99 $warnings "$program.c" $(pkg-config --cflags --libs tilewise) -o "$program"
