@@ -131,10 +131,17 @@ class BackwardWorker {
     for (int64_t d = 0; d < dims; d += kStrip)
       for (int64_t key = 0; key < pairs_.count; key += kStripRows) {
         const auto [from, to] = strip_rows_[key / kStripRows];
+        prefetch_tile(block + (key + kStripRows) * dims + d, dims);
         if (from < to)
           S::strip_product(block + key * dims + d, dims, pairs_t + key * kPairRow + from, kPairRow,
                            rows + from * row + d, row, to - from);
       }
+  }
+
+  // The sums of the next tile: those of a long chunk are not in L2, and a tile reads them last, all at once.
+  static void prefetch_tile(const float* sum, int64_t row) {
+    for (int r = 0; r < kStripRows; ++r)
+      for (int v = 0; v < kStrip; v += 16) __builtin_prefetch(sum + r * row + v, 1);
   }
 
   // ---- dQ: the parts of all chunks that a query block meets, summed in ascending order.
