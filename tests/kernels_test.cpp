@@ -44,6 +44,9 @@ void check_masks(const CaseData& data, const Problem& problem) {
   }
 }
 
+// For docs/support.md, which scripts/support_grid.py writes from the results of these tests.
+void record(const Kernel& kernel, const std::string& outcome) { testing::Test::RecordProperty(kernel.name, outcome); }
+
 // True if it ran.
 bool run_and_judge(const CaseData& data, const Expected& expected, const Kernel& kernel, const Outputs& outputs,
                    int64_t fast_memory = 0) {
@@ -53,6 +56,7 @@ bool run_and_judge(const CaseData& data, const Expected& expected, const Kernel&
   const Status status = run_case(data, kernel.pass, options, outputs, plan);
   if (status.code == TW_UNSUPPORTED && may_refuse(kernel)) {
     ++Refusals::counts()[status.message.chars];
+    record(kernel, std::string("refused: ") + status.message.chars);
     return false;
   }
   EXPECT_EQ(status.code, TW_OK) << kernel.name << ": " << status.message.chars;
@@ -61,6 +65,7 @@ bool run_and_judge(const CaseData& data, const Expected& expected, const Kernel&
   for (const Verdict& verdict : judge(data, expected, kernel.pass, outputs)) {
     EXPECT_TRUE(verdict.ok()) << kernel.name << " " << verdict.text();
   }
+  record(kernel, "served");
   return true;
 }
 
@@ -105,6 +110,7 @@ void run_backwards(const CaseData& data, const Expected& expected, const Results
 TEST_P(KernelsTest, MatchesTheOracle) {
   const Case& c = *GetParam();
   SCOPED_TRACE(c.name());
+  RecordProperty("case", c.name());
   const CaseData data(c);
   Problem problem;
   const Outputs outputs = data.outputs();
