@@ -10,23 +10,23 @@
 namespace tilewise::test {
 namespace {
 
-constexpr size_t kPages = 17 * 4096;  // the largest struct that the library takes, 64 KiB, and more
+constexpr size_t kPage = 65536;  // or a part of one; also the largest struct that the library takes
 
 // A struct of `size` bytes, the first of which are those of `value` and the rest zero. It ends where memory ends.
 template <class Struct>
 class OtherAge {
  public:
   OtherAge(const Struct& value, size_t size) : size_(size) {
-    pages_ = static_cast<char*>(mmap(nullptr, kPages + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (pages_ == MAP_FAILED || mprotect(pages_, kPages, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+    pages_ = static_cast<char*>(mmap(nullptr, 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (pages_ == MAP_FAILED || mprotect(pages_, kPage, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
     std::memcpy(bytes(), &value, std::min(size, sizeof value));
     const auto written = static_cast<uint32_t>(size);
     std::memcpy(bytes(), &written, sizeof written);
   }
   OtherAge(const OtherAge&) = delete;
-  ~OtherAge() { munmap(pages_, kPages + 4096); }
+  ~OtherAge() { munmap(pages_, 2 * kPage); }
 
-  char* bytes() { return pages_ + kPages - size_; }
+  char* bytes() { return pages_ + kPage - size_; }
   const Struct* get() { return reinterpret_cast<const Struct*>(bytes()); }
 
  private:

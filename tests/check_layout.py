@@ -1,10 +1,11 @@
-"""The layout of tilewise.h against the written table of it, field by field, by each compiler given, as C and as C++.
+"""The layout of tilewise.h and its functions against the written table of them, field by field, by each compiler given,
+as C and as C++.
 
     check_layout.py tilewise.h abi.txt COMPILER..      checks
     check_layout.py tilewise.h --write COMPILER        prints the table: where a struct has grown, or a number is new
 
 Programs that were compiled with an older header run on a newer library because what stands in the table never changes:
-a struct grows at its end, numbers are added.
+a struct grows at its end, numbers and functions are added.
 """
 
 import difflib
@@ -18,6 +19,7 @@ import tempfile
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 STRUCT = re.compile(r"typedef struct (tw_\w+) \{(.*?)\n\} \1;", re.DOTALL)
 ENUM = re.compile(r"enum \{(.*?)\}", re.DOTALL)
+FUNCTION = re.compile(r"^TW_API ([^;]*);", re.MULTILINE)
 FUNCTION_POINTER = re.compile(r"\(\*(\w+)\)\s*\(.*", re.DOTALL)
 
 
@@ -36,14 +38,15 @@ def numbers_of(body):
 
 
 def names_in(header):
-    """({struct: [fields]}, [names of numbers])"""
+    """({struct: [fields]}, [names of numbers], [declarations of functions])"""
     text = COMMENT.sub("", header.read_text(encoding="utf-8"))
     structs = {name: list(fields_of(body)) for name, body in STRUCT.findall(text)}
     numbers = itertools.chain.from_iterable(numbers_of(body) for body in ENUM.findall(text))
-    return structs, [*numbers]
+    functions = [" ".join(declaration.split()) for declaration in FUNCTION.findall(text)]
+    return structs, [*numbers], functions
 
 
-def program(structs, numbers):
+def program(structs, numbers, functions):
     lines = ['#include "tilewise/tilewise.h"', "#include <stdio.h>", "int main(void) {"]
     for struct, fields in structs.items():
         lines.append(f'  printf("{struct} %zu\\n", sizeof({struct}));')
@@ -51,6 +54,7 @@ def program(structs, numbers):
             size = f"sizeof((({struct} *)0)->{field})"
             lines.append(f'  printf("  {field} %zu %zu\\n", offsetof({struct}, {field}), {size});')
     lines += [f'  printf("{number} %d\\n", (int){number});' for number in numbers]
+    lines += [f'  puts("{function}");' for function in functions]
     return "\n".join([*lines, "  return 0;", "}", ""])
 
 
@@ -71,7 +75,7 @@ def holes_in(table):
         if not line.startswith(" "):
             if end != size:
                 yield f"{struct} ends with padding"
-            is_struct = line.startswith("tw_")
+            is_struct = re.fullmatch(r"tw_\w+ \d+", line)
             struct, size, end = words[0], int(words[1]) if is_struct else 0, 0
             continue
         if int(words[1]) != end:
@@ -82,8 +86,8 @@ def holes_in(table):
 def main():
     header, table_path, *compilers = sys.argv[1:]
     header = pathlib.Path(header)
-    structs, numbers = names_in(header)
-    source = program(structs, numbers)
+    structs, numbers, functions = names_in(header)
+    source = program(structs, numbers, functions)
     if table_path == "--write":
         print(table_by(compilers[0], "c", header, source), end="")
         return 0
@@ -97,8 +101,9 @@ def main():
     for fault in faults:
         print(fault)
     fields = sum(map(len, structs.values()))
-    print(f"{len(structs)} structs, {fields} fields, {len(numbers)} numbers; compilers: {' '.join(compilers)}")
-    return 1 if faults or not fields or not numbers else 0
+    counts = f"{len(structs)} structs, {fields} fields, {len(numbers)} numbers, {len(functions)} functions"
+    print(f"{counts}; compilers: {' '.join(compilers)}")
+    return 1 if faults or not (fields and numbers and functions) else 0
 
 
 if __name__ == "__main__":
