@@ -52,10 +52,10 @@ void check_axes(const Array& array, const Place& place) {
 }  // namespace
 
 void set_row_major(Array& array) {
-  int64_t stride = 1;
+  uint64_t stride = 1;  // that of an array too large to exist may wrap
   for (int axis = std::min(array.rank, kMostAxes) - 1; axis >= 0; --axis) {
-    array.stride[axis] = stride;
-    stride *= array.shape[axis];
+    array.stride[axis] = static_cast<int64_t>(stride);
+    stride *= static_cast<uint64_t>(array.shape[axis]);
   }
 }
 

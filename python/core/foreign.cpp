@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 
 namespace tilewise::python::foreign {
@@ -118,14 +119,15 @@ nb::object make(Array& array) {
   size_t bytes = type.bytes;
   for (int axis = 0; axis < array.rank; ++axis) {
     shape[axis] = static_cast<size_t>(array.shape[axis]);
-    bytes *= shape[axis];
+    if (__builtin_mul_overflow(bytes, shape[axis], &bytes)) throw std::bad_alloc();
   }
-  array.data = std::aligned_alloc(kAlignment, std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment);
+  if (bytes > std::numeric_limits<size_t>::max() - kAlignment) throw std::bad_alloc();
+  array.data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (!array.data) throw std::bad_alloc();
   set_row_major(array);
   const nb::capsule owner(array.data, [](void* memory) noexcept { std::free(memory); });
   const nb::dlpack::dtype dtype{type.dlpack.code, type.dlpack.bits, type.dlpack.lanes};
-  return nb::cast(nb::ndarray<>(array.data, array.rank, shape.data(), owner, nullptr, dtype));
+  return nb::cast(nb::ndarray<nb::array_api>(array.data, array.rank, shape.data(), owner, nullptr, dtype));
 }
 
 nb::object converted(nb::object producer, nb::handle like) {

@@ -29,7 +29,9 @@ Output::Output(Arrays& arrays, nb::handle given, const Place& place, const Wante
     tensor_ = arrays.read(object_, place);
     return;
   }
-  object_ = foreign::make(array);
+  array.device = arrays.device();
+  // Memory of a device is not made yet: without it, the library answers that it does not serve the device.
+  if (array.device.type == dlpack::kCpu) object_ = foreign::make(array);
   tensor_ = arrays.fit(array, place);
   like_ = like;
 }

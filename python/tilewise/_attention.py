@@ -91,6 +91,8 @@ def attention(
 
     Source: Dao 2023, FlashAttention-2, section 3.1; masks and edges as in docs/contract.md.
     """
+    if getattr(q, "requires_grad", False) or getattr(k, "requires_grad", False) or getattr(v, "requires_grad", False):
+        raise ValueError("q, k or v requires grad, which no array result can carry; tilewise.torch.attention does")
     if lse is None and return_lse:
         lse = True
     return _core.forward(

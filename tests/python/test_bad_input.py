@@ -1,0 +1,125 @@
+"""What is refused: the exception, and words of its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tilewise
+
+X = np.zeros((1, 5, 2, 8), np.float32)
+OFFSETS = np.array([0, 5], np.int32)
+
+
+def unaligned() -> Any:
+    """Elements 5 bytes apart."""
+    return np.zeros((1, 5, 2, 8), np.dtype([("x", np.float32), ("y", np.int8)]))["x"]
+
+
+def read_only() -> Any:
+    out = np.zeros_like(X)
+    out.flags.writeable = False
+    return out
+
+
+def call(q: Any = X, k: Any = X, v: Any = X, **options: Any) -> Callable[[], Any]:
+    return lambda: tilewise.attention(q, k, v, **options)
+
+
+BAD: list[tuple[str, type[Exception], Callable[[], Any], str]] = [
+    ("object arrays", TypeError, call(q=X.astype(object)), "q has type object"),
+    ("float64", TypeError, call(X.astype(np.float64)), "q has type float64"),
+    ("complex", TypeError, call(k=X.astype(np.complex64)), "k has type complex64"),
+    ("strings", TypeError, call(v=X.astype(str)), "v has type str"),
+    ("no array", TypeError, call(q=3), "q is a int; it takes an array"),
+    ("a list", TypeError, call(k=X.tolist()), "k is a list; it takes an array"),
+    ("None", TypeError, call(v=None), "v is a NoneType"),
+    ("masked arrays", TypeError, call(q=np.ma.masked_array(X)), "q is a masked array"),  # type: ignore[no-untyped-call]
+    ("other byte order", TypeError, call(q=X.astype(">f4")), "q has type >f4, in another byte order"),
+    ("one axis", ValueError, call(q=X[0, 0, 0]), "q has 1 axes; it takes 3 to 4"),
+    ("five axes", ValueError, call(q=X[None]), "q has 5 axes"),
+    ("seven axes", ValueError, call(q=X[None, None, None]), "q has 7 axes"),
+    ("no offsets", ValueError, call(q=X[0]), "q has 3 axes, .* needs cu_seqlens_q"),
+    ("no offsets of k", ValueError, call(k=X[0], v=X[0]), "k has 3 axes, .* needs cu_seqlens_k"),
+    ("mixed types", ValueError, call(k=X.astype(np.float16)), "k"),
+    ("mixed head sizes", ValueError, call(k=X[..., :4].copy()), "k"),
+    ("heads that do not divide", ValueError, call(k=np.zeros((1, 5, 3, 8), np.float32)), "k"),
+    ("keys and values", ValueError, call(v=X[:, :4]), "v"),
+    ("batch", ValueError, call(k=np.zeros((2, 5, 2, 8), np.float32)), "k"),
+    ("integers", ValueError, call(q=X.astype(np.int32)), "q"),
+    ("queries of 8 bits", ValueError, call(*[X.astype(np.int8)] * 3), "q.dtype is int8"),
+    ("keys of 8 bits", NotImplementedError, call(X, X.astype(np.int8), X.astype(np.int8)), "k"),
+    ("no heads", ValueError, call(*[X[:, :, :0]] * 3), "q.shape"),
+    ("heads of no size", ValueError, call(*[X[..., :0]] * 3), "q"),
+    ("last axis apart", ValueError, call(q=X[..., ::2], k=X[..., :4].copy()), "q"),
+    ("last axis backwards", ValueError, call(q=X[..., ::-1]), "q"),
+    ("broken elements", ValueError, call(q=unaligned()), "q has a stride of .* bytes on axis"),
+    ("read-only out", ValueError, call(out=read_only()), "out is read-only"),
+    ("shape of out", ValueError, call(out=np.zeros((1, 5, 2, 4), np.float32)), "out"),
+    ("type of out", ValueError, call(out=X.astype(np.float16)), "out"),
+    ("out on an input", ValueError, call(out=X), "out"),
+    ("type of lse", ValueError, call(lse=np.zeros((1, 2, 5), np.float16)), "lse"),
+    ("shape of lse", ValueError, call(lse=np.zeros((1, 5, 2), np.float32)), "lse"),
+    ("out_dtype", TypeError, call(out_dtype="float63"), "out_dtype has type float63"),
+    ("layout", ValueError, call(layout="sbhd"), "layout is 'sbhd'"),
+    ("unknown keyword", TypeError, call(casual=True), "no keyword 'casual'"),
+    ("truth of a number", TypeError, call(causal=1), "causal is 1; it takes True or False"),
+    ("text for a number", TypeError, call(softcap="a"), "softcap is 'a'; it takes a number"),
+    ("fraction of a thread", TypeError, call(threads=1.5), "threads is 1.5; it takes an integer"),
+    ("many threads", ValueError, call(threads=2**40), "threads is"),
+    ("endless integer", ValueError, call(max_seqlen_q=2**80), "max_seqlen_q is"),
+    ("negative seed", ValueError, call(dropout_seed=-1), "dropout_seed is -1"),
+    ("negative window", ValueError, call(window_left=-1), "window_left"),
+    ("half a window", TypeError, call(window=3), r"window is 3; it takes \(left, right\)"),
+    ("dropout of all", ValueError, call(dropout_p=1.0), "dropout_p"),
+    ("infinite scale", ValueError, call(softmax_scale=float("inf")), "softmax_scale"),
+    ("negative cap", ValueError, call(softcap=-1.0), "softcap"),
+    ("type of a mask", ValueError, call(mask=np.ones((5, 5), np.int32)), "mask"),
+    ("shape of a mask", ValueError, call(mask=np.ones((4, 5), bool)), "mask"),
+    ("shape of a bias", ValueError, call(bias=np.ones((3, 5, 5), np.float32)), "bias"),
+    ("type of offsets", ValueError, call(X[0], X, X, cu_seqlens_q=OFFSETS.astype(np.int64)), "cu_seqlens_q"),
+    ("offsets that go back", ValueError, call(X[0], X, X, cu_seqlens_q=OFFSETS[::-1].copy()), "cu_seqlens_q"),
+    ("axes of offsets", ValueError, call(X[0], X, X, cu_seqlens_q=OFFSETS[None]), "cu_seqlens_q has 2 axes; it takes 1"),
+    ("lengths past the slot", ValueError, call(seqused_k=np.array([9], np.int32)), "seqused_k"),
+    ("paged keys", NotImplementedError, call(block_table=np.zeros((1, 1), np.int32)), "block_table"),
+    ("scales", NotImplementedError, call(k_scale=np.ones((1, 1, 1, 1), np.float32)), "k_scale"),
+    ("values in keys", NotImplementedError, call(v_in_k=True), "V_IN_K|v_in_k"),
+    ("scales a sequence", NotImplementedError, call(scale_per_sequence=True), "SCALE_PER_SEQUENCE|scale_per_sequence"),
+    ("large heads", NotImplementedError, call(*[np.zeros((1, 1, 1, 520), np.float32)] * 3), "520"),
+    ("view of three", TypeError, call(q=(0, "float32", (1, 5, 2, 8))), "q: a view is a tuple"),
+    ("view of a type", TypeError, call(q=(0, "f4", (1, 5, 2, 8), None)), "q has type f4"),
+    ("view of strides", ValueError, call(q=(0, "float32", (1, 5, 2, 8), (1,))), "q: a view of 4 axes has 1 strides"),
+    ("view without memory", ValueError, call(q=tilewise.without_memory((1, 5, 2, 8))), "q"),
+    ("parts to merge", ValueError, lambda: tilewise.merge(X, X), "lse_parts"),
+    ("numbers of parts", ValueError, lambda: tilewise.merge(X[None].repeat(3, 0), X[0, :2].repeat(2, 0)), "parts"),
+]
+
+
+@pytest.mark.parametrize(("name", "exception", "act", "message"), BAD, ids=[case[0] for case in BAD])
+def test_refused(name: str, exception: type[Exception], act: Callable[[], Any], message: str) -> None:
+    del name
+    with pytest.raises(exception, match=message) as caught:
+        act()
+    assert caught.type is exception
+    assert "\n" not in str(caught.value)
+
+
+def test_outputs_are_untouched_after_an_error() -> None:
+    out = np.full_like(X, 7)
+    with pytest.raises(ValueError, match="seqused_k"):
+        tilewise.attention(X, X, X, out=out, seqused_k=np.array([9], np.int32))
+    assert (out == 7).all()
+
+
+def test_no_memory_for_a_result() -> None:
+    q = np.broadcast_to(np.zeros((1, 1, 1, 8), np.float32), (1, 2**40, 1, 8))
+    with pytest.raises(MemoryError):
+        tilewise.attention(q, X[:, :, :1], X[:, :, :1])
+
+
+def test_explain_tells_an_error_in_its_answer() -> None:
+    answer = tilewise.explain(X, X, X, softcap=-1.0)
+    assert answer["error"]["name"] == "TW_INVALID_ARGUMENT"
+    assert "softcap" in answer["error"]["message"]

@@ -1,0 +1,193 @@
+"""Arrays of other libraries, by DLPack: one made here, so that no framework is needed, and torch where it is installed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import tilewise
+from oracle import Float32, random
+
+Inputs = tuple[Float32, Float32, Float32]
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("index", ctypes.c_int32)]
+
+
+class DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", Device),
+        ("rank", ctypes.c_int32),
+        ("dtype", DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Managed(ctypes.Structure):
+    _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype = ctypes.py_object
+new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+class Producer:
+    """A float32 array that only speaks DLPack 0, as old libraries do, and counts the memory that came back."""
+
+    def __init__(self, array: Float32, device: tuple[int, int] = (1, 0), bits: int = 32) -> None:
+        self.array, self.device, self.bits = array, device, bits
+        self.lent = self.returned = 0
+        self.keep: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self) -> Any:
+        rank = self.array.ndim
+        shape = (ctypes.c_int64 * rank)(*self.array.shape)
+        strides = (ctypes.c_int64 * rank)(*(stride // self.array.itemsize for stride in self.array.strides))
+        row_major = self.array.flags.c_contiguous
+        # The offset is part of the address, as some libraries have it.
+        tensor = Tensor(self.array.ctypes.data - 64, Device(*self.device), rank, DataType(2, self.bits, 1), shape,
+                        None if row_major else strides, 64)  # fmt: skip
+        deleter = DELETER(self.take_back)
+        managed = Managed(tensor, None, ctypes.cast(deleter, ctypes.c_void_p))
+        self.keep += [shape, strides, deleter, managed]
+        self.lent += 1
+        return new_capsule(ctypes.addressof(managed), b"dltensor", None)
+
+    def take_back(self, _: int) -> None:
+        self.returned += 1
+
+
+def test_memory_comes_back(qkv: Inputs) -> None:
+    producers = [Producer(x) for x in (qkv[0][:, ::2], *qkv[1:])]
+    out = np.empty((2, 10, 4, 8), np.float32)
+    tilewise.attention(*producers, out=out)
+    assert np.array_equal(out, tilewise.attention(qkv[0][:, ::2], *qkv[1:]))
+    assert [(p.lent, p.returned) for p in producers] == [(1, 1)] * 3
+
+
+def test_memory_comes_back_after_an_error(qkv: Inputs) -> None:
+    producers = [Producer(x) for x in qkv]
+    with pytest.raises(ValueError, match="softcap"):
+        tilewise.attention(*producers, softcap=-1.0)
+    assert [p.returned for p in producers] == [1] * 3
+
+
+def test_results_of_a_library_without_from_dlpack(qkv: Inputs) -> None:
+    out, lse = tilewise.attention(*(Producer(x) for x in qkv), return_lse=True, causal=True)
+    expected, expected_lse = tilewise.attention(*qkv, return_lse=True, causal=True)
+    assert np.array_equal(np.from_dlpack(out), expected)
+    assert np.array_equal(np.from_dlpack(lse), expected_lse)
+
+
+def test_results_with_heads_first(qkv: Inputs) -> None:
+    turned = [Producer(x.swapaxes(1, 2)) for x in qkv]
+    out = np.from_dlpack(tilewise.attention(*turned, layout="bhsd"))
+    assert np.array_equal(out.swapaxes(1, 2), tilewise.attention(*qkv))
+
+
+def test_devices(qkv: Inputs) -> None:
+    q, k, v = qkv
+    with pytest.raises(ValueError, match=r"k is on DLPack device \(2, 0\) but q is on \(1, 0\)"):
+        tilewise.attention(q, Producer(k, (2, 0)), v)
+    with pytest.raises(ValueError, match=r"k is on DLPack device \(2, 1\)"):
+        tilewise.attention(Producer(q, (2, 0)), Producer(k, (2, 1)), v)
+    with pytest.raises(NotImplementedError, match="CUDA"):
+        tilewise.attention(*(Producer(x, (2, 0)) for x in qkv))
+    with pytest.raises(NotImplementedError, match=r"device \(10, 0\)"):
+        tilewise.attention(*(Producer(x, (10, 0)) for x in qkv))
+    assert tilewise.attention(*(Producer(x, (3, 0)) for x in qkv)) is not None  # pinned memory is the host's
+
+
+def test_unknown_type(qkv: Inputs) -> None:
+    q = Producer(qkv[0], bits=64)
+    with pytest.raises(TypeError, match="q has type of DLPack code 2 with 64 bits"):
+        tilewise.attention(q, *qkv[1:])
+    assert q.returned == 1
+
+
+class ReadOnly:
+    """NumPy's own DLPack 1, which tells read-only memory."""
+
+    def __init__(self, array: Float32) -> None:
+        self.array = array
+        self.array.flags.writeable = False
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+
+def test_read_only_by_dlpack(qkv: Inputs) -> None:
+    if np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("NumPy before 2.1 lends no read-only arrays")
+    assert tilewise.attention(*(ReadOnly(x) for x in qkv)) is not None
+    with pytest.raises(ValueError, match="out is read-only"):
+        tilewise.attention(*qkv, out=ReadOnly(np.empty((2, 19, 4, 8), np.float32)))
+
+
+class Refusing:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("not today")
+
+
+def test_what_a_library_says_is_passed_on(qkv: Inputs) -> None:
+    with pytest.raises(BufferError, match="not today"):
+        tilewise.attention(Refusing(), *qkv[1:])
+
+
+def test_views_of_known_memory(qkv: Inputs) -> None:
+    def view(x: Float32) -> Any:
+        return (x.ctypes.data, "float32", x.shape, tuple(stride // 4 for stride in x.strides))
+
+    out = np.empty((2, 10, 4, 8), np.float32)
+    tilewise.attention(view(qkv[0][:, ::2]), view(qkv[1]), view(qkv[2]), out=view(out))
+    assert np.array_equal(out, tilewise.attention(qkv[0][:, ::2], *qkv[1:]))
+
+
+def test_results_outlive_their_inputs(rng: np.random.Generator) -> None:
+    q = random(rng, 1, 9, 2, 8)
+    gone = weakref.ref(q)
+    out = tilewise.attention(q, q, q)
+    expected = out.copy()
+    del q
+    gc.collect()
+    assert gone() is None
+    assert np.array_equal(out, expected)
+
+
+def test_torch(qkv: Inputs) -> None:
+    torch = pytest.importorskip("torch")
+    expected = tilewise.attention(*qkv, causal=True)
+    tensors = [torch.from_numpy(x) for x in qkv]
+    out = tilewise.attention(*tensors, causal=True)
+    assert isinstance(out, torch.Tensor)
+    assert np.array_equal(out.numpy(), expected)
+    short = [x.to(torch.bfloat16) for x in tensors]
+    assert tilewise.attention(*short).dtype is torch.bfloat16
+    assert tilewise.attention(*short, out_dtype=torch.float32).dtype is torch.float32
+    merged, _ = tilewise.merge([out, out], [torch.zeros(2, 4, 19)] * 2)
+    assert torch.equal(merged, out)
+    with pytest.raises(ValueError, match="requires grad"):
+        tilewise.attention(tensors[0].requires_grad_(), *tensors[1:])
