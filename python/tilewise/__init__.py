@@ -25,7 +25,7 @@ from tilewise._attention import (
     attention_varlen,
     merge,
 )
-from tilewise._options import Array, Options
+from tilewise._options import Array, Options, VarlenOptions
 from tilewise._questions import explain, info, traffic, without_memory
 
 __version__ = ".".join(str(_core.version >> shift & 0xFF) for shift in (16, 8, 0))
@@ -34,6 +34,7 @@ __all__ = [
     "Array",
     "Gradients",
     "Options",
+    "VarlenOptions",
     "__version__",
     "attention",
     "attention_backward",

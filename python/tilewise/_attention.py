@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from tilewise import _core
-from tilewise._options import Array, Options
+from tilewise._options import Array, Options, VarlenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -111,7 +111,7 @@ def attention_varlen(
     lse: Array | None = None,
     return_lse: bool = False,
     out_dtype: Any = None,
-    **options: Unpack[Options],
+    **options: Unpack[VarlenOptions],
 ) -> Any:
     """Attention of packed sequences: sequence b is rows cu_seqlens[b] to cu_seqlens[b+1].
 
@@ -120,9 +120,18 @@ def attention_varlen(
         cu_seqlens_q, cu_seqlens_k: int32 (B+1), from 0, ascending.
         The rest as in `attention`, which is the same with these two as keywords.
     """
-    options["cu_seqlens_q"] = cu_seqlens_q
-    options["cu_seqlens_k"] = cu_seqlens_k
-    return attention(q, k, v, out=out, lse=lse, return_lse=return_lse, out_dtype=out_dtype, **options)
+    return attention(
+        q,
+        k,
+        v,
+        out=out,
+        lse=lse,
+        return_lse=return_lse,
+        out_dtype=out_dtype,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        **options,
+    )
 
 
 def attention_partial(
@@ -148,11 +157,11 @@ def attention_partial(
 class Gradients(NamedTuple):
     """Of the arguments of `attention`; None where not asked for."""
 
-    dq: Array | None
-    dk: Array | None
-    dv: Array | None
-    dbias: Array | None
-    dsink: Array | None
+    dq: Array
+    dk: Array
+    dv: Array
+    dbias: Array
+    dsink: Array
 
 
 GRADIENTS = ("q", "k", "v", "bias", "sink")
@@ -203,7 +212,7 @@ def attention_backward(
     if accumulate and any(gradient is True for gradient in gradients[:3]):
         raise ValueError("accumulate adds to dq, dk and dv; give those in want")
     return Gradients(
-        *_core.backward(dout, q, k, v, out, lse, dlse, gradients, accumulate, heads_first(layout), options)  # type: ignore[arg-type]
+        *_core.backward(dout, q, k, v, out, lse, dlse, gradients, accumulate, heads_first(layout), options)
     )
 
 

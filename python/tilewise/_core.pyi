@@ -5,17 +5,26 @@ An array is NumPy's, or of a type that lends by DLPack's C exchange API (torch 2
 ("float32", "float16", "bfloat16", "bool", "int32", "int64") and strides in elements, None for row-major. A view's
 memory is the caller's to keep. Nothing here looks at `requires_grad`.
 
-`options` are those of `tilewise.Options`, read from the dict as it is; a value of None counts as absent. `heads_first`:
+`options` are those of `tilewise.Options`, in a dict; a value of None counts as absent. `heads_first`:
 4-D arrays are (B,H,S,D) instead of (B,S,H,D).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 version: int
 """major << 16 | minor << 8 | patch."""
 
 def forward(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, out_dtype: str | None, heads_first: bool, options: dict[str, Any], /
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    out_dtype: str | None,
+    heads_first: bool,
+    options: Mapping[str, object],
+    /,
 ) -> Any:
     """out, or (out, lse) unless `lse` is None. `out` None, `lse` True: new arrays of the library of q."""
 
@@ -30,7 +39,7 @@ def backward(
     gradients: tuple[Any, Any, Any, Any, Any],
     accumulate: bool,
     heads_first: bool,
-    options: dict[str, Any],
+    options: Mapping[str, object],
     /,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """(dq, dk, dv, dbias, dsink). In `gradients` each of them is an array, True for a new one, None for none."""
@@ -40,13 +49,13 @@ def merge(
 ) -> tuple[Any, Any]:
     """(out, lse) of parts that are stacked along a leading axis."""
 
-def explain(q: Any, k: Any, v: Any, backward: bool, heads_first: bool, options: dict[str, Any], /) -> str:
+def explain(q: Any, k: Any, v: Any, backward: bool, heads_first: bool, options: Mapping[str, object], /) -> str:
     """JSON, as tw_attention_explain writes it."""
 
 def info() -> str:
     """JSON, as tw_info writes it."""
 
 def traffic(
-    q: Any, k: Any, v: Any, backward: bool, heads_first: bool, fast_memory: int, options: dict[str, Any], /
+    q: Any, k: Any, v: Any, backward: bool, heads_first: bool, fast_memory: int, options: Mapping[str, object], /
 ) -> dict[str, dict[str, int] | None]:
     """By algorithm flops, bytes_read and bytes_written, with `fast_memory` fp32 elements; 0 = a quarter of L2."""

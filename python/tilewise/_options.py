@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 Array: TypeAlias = Any
 """NumPy's array, or any CPU array with `__dlpack__`."""
 
 
-class Options(TypedDict, total=False):
-    """Every option of a call; those left out, or None, are off.
+class VarlenOptions(TypedDict, total=False):
+    """The options of `attention_varlen`; those left out, or None, are off.
 
     B sequences, H query heads, Hk key/value heads, Sq, Sk lengths; x|1: the extent may be 1, then it repeats. Row i of
     a sequence stands at position p = i + Sk - Sq, key j at j. A key is live if all masks allow it.
@@ -56,9 +53,6 @@ class Options(TypedDict, total=False):
     """Each call needs a new offset; +1 is enough."""
     dropout_state: Array | None
     """int64 (2): seed, and an offset that dropout_offset is added to; in place of dropout_seed."""
-    cu_seqlens_q: Array | None
-    cu_seqlens_k: Array | None
-    """int32 (B+1): offsets of packed sequences, from 0, ascending."""
     seqused_q: Array | None
     seqused_k: Array | None
     """int32 (B): length of a sequence where it is less than its slot."""
@@ -88,3 +82,11 @@ class Options(TypedDict, total=False):
     v_in_k: bool
     sm_margin: int | None
     """Fields of the C interface that a call may refuse: NotImplementedError names the one."""
+
+
+class Options(VarlenOptions, total=False):
+    """Every option of a call: those of `VarlenOptions`, and the offsets of packed sequences."""
+
+    cu_seqlens_q: Array | None
+    cu_seqlens_k: Array | None
+    """int32 (B+1): sequence b is rows cu_seqlens[b] to cu_seqlens[b+1]; from 0, ascending."""

@@ -29,7 +29,7 @@ def explain(
     Arguments as in `attention`; arrays may come from `without_memory`, lengths and masks then count as full.
     backward: the call is the backward with dq, dk and dv.
     """
-    answer: dict[str, Any] = json.loads(_core.explain(q, k, v, backward, heads_first(layout), options))  # type: ignore[arg-type]
+    answer: dict[str, Any] = json.loads(_core.explain(q, k, v, backward, heads_first(layout), options))
     return answer
 
 
@@ -56,4 +56,4 @@ def traffic(
 
     Source: the IO model of Dao et al. 2022, FlashAttention, section 3.2.
     """
-    return _core.traffic(q, k, v, backward, heads_first(layout), fast_memory or 0, options)  # type: ignore[arg-type]
+    return _core.traffic(q, k, v, backward, heads_first(layout), fast_memory or 0, options)

@@ -81,7 +81,12 @@ BAD: list[tuple[str, type[Exception], Callable[[], Any], str]] = [
     ("shape of a bias", ValueError, call(bias=np.ones((3, 5, 5), np.float32)), "bias"),
     ("type of offsets", ValueError, call(X[0], X, X, cu_seqlens_q=OFFSETS.astype(np.int64)), "cu_seqlens_q"),
     ("offsets that go back", ValueError, call(X[0], X, X, cu_seqlens_q=OFFSETS[::-1].copy()), "cu_seqlens_q"),
-    ("axes of offsets", ValueError, call(X[0], X, X, cu_seqlens_q=OFFSETS[None]), "cu_seqlens_q has 2 axes; it takes 1"),
+    (
+        "axes of offsets",
+        ValueError,
+        call(X[0], X, X, cu_seqlens_q=OFFSETS[None]),
+        "cu_seqlens_q has 2 axes; it takes 1",
+    ),
     ("lengths past the slot", ValueError, call(seqused_k=np.array([9], np.int32)), "seqused_k"),
     ("paged keys", NotImplementedError, call(block_table=np.zeros((1, 1), np.int32)), "block_table"),
     ("scales", NotImplementedError, call(k_scale=np.ones((1, 1, 1, 1), np.float32)), "k_scale"),

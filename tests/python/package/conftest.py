@@ -16,4 +16,3 @@ def rng() -> np.random.Generator:
 def qkv(rng: np.random.Generator) -> tuple[Float32, Float32, Float32]:
     """q (2,19,4,16), k (2,23,2,16), v (2,23,2,8)."""
     return random(rng, 2, 19, 4, 16), random(rng, 2, 23, 2, 16), random(rng, 2, 23, 2, 8)
-

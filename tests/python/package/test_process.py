@@ -30,7 +30,9 @@ def test_threads_at_once(rng: np.random.Generator) -> None:
     expected = [tilewise.attention(*x, causal=True) for x in inputs]
 
     def work(i: int) -> bool:
-        return all(np.array_equal(tilewise.attention(*inputs[j % 4], causal=True), expected[j % 4]) for j in range(i, i + 20))
+        return all(
+            np.array_equal(tilewise.attention(*inputs[j % 4], causal=True), expected[j % 4]) for j in range(i, i + 20)
+        )
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(16)))

@@ -123,10 +123,10 @@ def test_dropout(qkv: Inputs) -> None:
     factors = philox_drops(2, HEADS, ROWS, KEYS)
     assert 0.2 < (factors == 0).mean() < 0.3
     close(factors[factors > 0], 1 / 0.75)
-    options = {"dropout_p": 0.25, "dropout_seed": 7, "dropout_offset": 3}
+    options: dict[str, Any] = {"dropout_p": 0.25, "dropout_seed": 7, "dropout_offset": 3}
     check(qkv, options, drop=factors)
-    same = {"dropout_p": 0.25, "dropout_state": np.array([7, 1], np.int64), "dropout_offset": 2}
-    assert np.array_equal(tilewise.attention(*qkv, **same), tilewise.attention(*qkv, **options))  # type: ignore[arg-type]
+    same: dict[str, Any] = {"dropout_p": 0.25, "dropout_state": np.array([7, 1], np.int64), "dropout_offset": 2}
+    assert np.array_equal(tilewise.attention(*qkv, **same), tilewise.attention(*qkv, **options))
     assert tilewise.attention(*qkv, dropout_seed=2**64 - 1, dropout_p=0.25).any()
 
 
