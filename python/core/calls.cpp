@@ -30,7 +30,8 @@ int32_t dtype_named(nb::handle name, int32_t otherwise) {
   const char* text = PyUnicode_AsUTF8(name.ptr());
   if (!text) throw nb::python_error();
   const Type* type = type_named(text);
-  if (!type) raise_unknown_type("out_dtype", text);
+  const bool is_float = type && (type->code == TW_F32 || type->code == TW_F16 || type->code == TW_BF16);
+  if (!is_float) raise(PyExc_TypeError, "out_dtype is %s; there are float32, float16 and bfloat16", text);
   return type->code;
 }
 

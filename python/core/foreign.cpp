@@ -16,7 +16,15 @@ constexpr const char* kCapsuleName = "dltensor";
 template <>
 constexpr const char* kCapsuleName<dlpack::VersionedManaged> = "dltensor_versioned";
 
-// The exchange API of a type, or null. Few types occur in a process: the first ones are remembered.
+const dlpack::ExchangeApi* find_exchange_api(PyTypeObject* type) {
+  constexpr const char* kName = "dlpack_exchange_api";
+  const nb::object capsule = nb::getattr(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__", nb::none());
+  if (!PyCapsule_IsValid(capsule.ptr(), kName)) return nullptr;
+  const auto* api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+  return api->version.major == 1 && api->tensor_from_object ? api : nullptr;
+}
+
+// The exchange API of a type, or null. The few types that have one are remembered.
 const dlpack::ExchangeApi* exchange_api(PyTypeObject* type) {
   struct Known {
     PyTypeObject* type;
@@ -26,15 +34,9 @@ const dlpack::ExchangeApi* exchange_api(PyTypeObject* type) {
   for (const Known& entry : known) {
     if (entry.type == type) return entry.api;
   }
-  constexpr const char* kName = "dlpack_exchange_api";
-  const nb::object capsule = nb::getattr(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__", nb::none());
-  const dlpack::ExchangeApi* api = nullptr;
-  if (PyCapsule_IsValid(capsule.ptr(), kName)) {
-    api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kName));
-    if (api->version.major != 1 || !api->tensor_from_object) api = nullptr;
-  }
+  const dlpack::ExchangeApi* api = find_exchange_api(type);
   const auto free = std::find_if(known.begin(), known.end(), [](const Known& entry) { return !entry.type; });
-  if (free != known.end()) {
+  if (api && free != known.end()) {
     Py_INCREF(type);
     *free = {type, api};
   }

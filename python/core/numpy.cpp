@@ -73,6 +73,14 @@ int32_t code_of(PyObject* dtype, const char* name) {
   return look_up(dtype, name);
 }
 
+// What numpy.empty takes for a type.
+nb::object dtype_of(int32_t code) {
+  for (const KnownType& known : module().types) {
+    if (known.dtype && known.code == code) return nb::borrow(known.dtype);
+  }
+  return nb::module_::import_("ml_dtypes").attr(type_of(code).name);
+}
+
 }  // namespace
 
 bool is_array(nb::handle object) {
@@ -104,13 +112,12 @@ Array read(nb::handle object, const char* name) {
 
 nb::object make(const Array& array) {
   const Module& numpy = module();
-  const auto type = std::find_if(numpy.types.begin(), numpy.types.end(),
-                                 [&](const KnownType& known) { return known.code == array.dtype; });
+  const nb::object type = dtype_of(array.dtype);
   const nb::object shape = nb::steal(PyTuple_New(array.rank));
   for (int axis = 0; axis < array.rank; ++axis) {
     PyTuple_SET_ITEM(shape.ptr(), axis, PyLong_FromLongLong(array.shape[axis]));
   }
-  PyObject* arguments[] = {shape.ptr(), type->dtype};
+  PyObject* arguments[] = {shape.ptr(), type.ptr()};
   PyObject* made = PyObject_Vectorcall(numpy.empty, arguments, 2, nullptr);
   if (!made) throw nb::python_error();
   return nb::steal(made);

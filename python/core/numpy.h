@@ -8,7 +8,7 @@ namespace tilewise::python::numpy {
 bool is_array(nb::handle object);
 Array read(nb::handle array, const char* name);
 
-// A new array of this shape and type; an array of the type has been read before, or it is NumPy's own.
+// A new array of this shape and type. For bfloat16, ml_dtypes is imported if no array of that type has come before.
 nb::object make(const Array& array);
 
 }  // namespace tilewise::python::numpy

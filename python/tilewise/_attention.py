@@ -206,7 +206,7 @@ def attention_backward(
     if unknown:
         raise ValueError(f"want has {unknown[0]!r}; there are {', '.join(GRADIENTS)}")
     given = (dq, dk, dv, dbias, dsink)
-    gradients = tuple(
+    gradients: Any = tuple(
         True if array is None and name in want else array for name, array in zip(GRADIENTS, given, strict=True)
     )
     if accumulate and any(gradient is True for gradient in gradients[:3]):

@@ -240,6 +240,7 @@ def test_parts_merge(qkv: Inputs) -> None:
     out, lse = tilewise.merge(outs, lses, out=given)
     assert out is given
     assert tilewise.merge(outs, lses, out_dtype="float16")[0].dtype == np.float16
+    assert tilewise.merge(outs, lses, out_dtype=ml_dtypes.bfloat16)[0].dtype == ml_dtypes.bfloat16
 
 
 def test_prior_results_are_merged_in_place(qkv: Inputs) -> None:
