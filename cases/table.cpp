@@ -145,6 +145,20 @@ void add_dims(List& list) {
   }
 }
 
+// 16-bit rows that end inside of a vector, at its end and after it.
+void add_dims_in_16_bits(List& list) {
+  for (const Type type : {Type::f16, Type::bf16}) {
+    for (const int64_t dim :
+         {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 80, 96, 127, 128, 129, 192, 255, 256, 257, 511, 512}) {
+      Case c = shape(1, 19, 35, 2, 1, dim);
+      c.type = type;
+      list.push_back(c);
+      c.value_dim = 513 - dim, c.causal = true;
+      list.push_back(c);
+    }
+  }
+}
+
 void add_types_and_layouts(List& list) {
   for (const Type type : {Type::f32, Type::f16, Type::bf16}) {
     for (const Layout layout : {Layout::rows_outside, Layout::heads_outside, Layout::gaps, Layout::unaligned}) {
@@ -353,6 +367,7 @@ List make_all() {
   add_lengths(list);
   add_long(list);
   add_dims(list);
+  add_dims_in_16_bits(list);
   add_types_and_layouts(list);
   add_chunks_in_16_bits(list);
   add_long_bias(list);
