@@ -9,6 +9,7 @@ using Row = cpu::reference::Row<double>;
 using Numbers = std::vector<double>;
 
 constexpr double kUlp = 0x1p-24;
+constexpr double kSlopeUlps = 3;  // softcap's slope is 1 - t^2: t is rounded, which counts twice, and so is its square
 
 double ulp_of(Type type) { return type == Type::bf16 ? 0x1p-9 : type == Type::f16 ? 0x1p-12 : 0; }
 
@@ -131,7 +132,8 @@ class Bound {
       const double z = row.dropout_factor(j), ds = pair.p * (z * sum_of_products(dout, pair.v) + shift);
       const double p_off = of_lse + pair.exponent;
       const double ds_off = pair.p * (unit_ * z * sum_of_sizes(dout, pair.v) + shift_off) + p_off * std::abs(ds);
-      const double dqk_off = ds_off * pair.score.slope * std::abs(problem_.softmax_scale);
+      const double slope_off = kSlopeUlps * kUlp * (1 - pair.score.slope);
+      const double dqk_off = (ds_off * pair.score.slope + std::abs(ds) * slope_off) * std::abs(problem_.softmax_scale);
       add_sizes(dq_, row_offset(dq_, s, row.i, row.h), dqk_off, pair.k);
       add_sizes(dk_, key_offset(dk_, s, j, kv), dqk_off, q);
       add_sizes(dv_, key_offset(dv_, s, j, kv), pair.p * z * (unit_ + p_off), dout);
