@@ -91,6 +91,9 @@ std::span<const Option> all_options();
 // The table that every kernel runs. Those marked `slow` are left out of a quick test.
 std::span<const Case> all_cases();
 
+// The edges and one shape of each option, for machines that are emulated.
+std::span<const Case> few_cases();
+
 // A random legal problem of any feature, small enough to be quick; the same for the same numbers.
 Case random_case(uint64_t seed, int64_t index);
 

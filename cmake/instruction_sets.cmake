@@ -2,7 +2,14 @@
 set(isa_flags_avx2 -mavx2 -mfma -mf16c)
 set(isa_flags_avx512 ${isa_flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 
+set(isa_flags_neon)
+foreach(bits 128 256 512)
+  set(isa_flags_sve${bits} -march=armv8.2-a+sve -msve-vector-bits=${bits})
+endforeach()
+
 set(instruction_sets)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND instruction_sets avx2 avx512)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND instruction_sets neon sve128 sve256 sve512)
 endif()

@@ -132,6 +132,12 @@ std::vector<const Case*> table(bool slow) {
   return chosen;
 }
 
+std::vector<const Case*> few() {
+  std::vector<const Case*> chosen;
+  for (const Case& c : few_cases()) chosen.push_back(&c);
+  return chosen;
+}
+
 std::string identifier(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -152,6 +158,7 @@ TEST_P(KernelOfThisBuild, RunsHere) {
 
 INSTANTIATE_TEST_SUITE_P(Table, KernelOfThisBuild, testing::ValuesIn(kernels().begin(), kernels().end()),
                          [](const auto& info) { return identifier(info.param->name); });
+INSTANTIATE_TEST_SUITE_P(Few, KernelsTest, testing::ValuesIn(few()), test_name);
 INSTANTIATE_TEST_SUITE_P(Table, KernelsTest, testing::ValuesIn(table(false)), test_name);
 INSTANTIATE_TEST_SUITE_P(SlowTable, KernelsTest, testing::ValuesIn(table(true)), test_name);
 

@@ -33,6 +33,12 @@ inline std::vector<SimdCode> code_of_this_build() {
 #ifdef TILEWISE_AVX512
       {"avx512", runs_on(Isa::avx512), avx512_ops},
 #endif
+#ifdef TILEWISE_NEON
+      {"neon", runs_on(Isa::neon), neon_ops},
+      {"sve128", runs_on(Isa::sve128), sve128_ops},
+      {"sve256", runs_on(Isa::sve256), sve256_ops},
+      {"sve512", runs_on(Isa::sve512), sve512_ops},
+#endif
   };
 }
 

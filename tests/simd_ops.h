@@ -70,5 +70,9 @@ SimdOps portable_ops();
 SimdOps sixteen_lanes_ops();
 SimdOps avx2_ops();
 SimdOps avx512_ops();
+SimdOps neon_ops();
+SimdOps sve128_ops();
+SimdOps sve256_ops();
+SimdOps sve512_ops();
 
 }  // namespace tilewise::cpu

@@ -117,6 +117,12 @@ void write_cpu(JsonWriter& json) {
   json.key("isa").begin_array();
   if (cpu.x86.runs_avx2()) json.string("avx2");
   if (cpu.x86.runs_avx512()) json.string("avx512");
+  if (cpu.arm.neon) json.string("neon");
+  if (cpu.arm.sve_bits > 0) {
+    Text sve;
+    sve.format("sve%d", cpu.arm.sve_bits);
+    json.string(sve.chars);
+  }
   json.end_array();
   json.key("l1_bytes")
       .integer(cpu.l1_bytes)

@@ -4,6 +4,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 #include <algorithm>
@@ -61,6 +64,19 @@ X86 read_x86() {
 X86 read_x86() { return {}; }
 #endif
 
+#if defined(__aarch64__)
+// By their numbers in the kernel's interface: headers of older systems have no names for SVE.
+Arm read_arm() {
+  constexpr unsigned long kHasNeon = 1ul << 1, kHasSve = 1ul << 22;  // of AT_HWCAP
+  constexpr int kGetVectorLength = 51, kLengthMask = 0xffff;         // PR_SVE_GET_VL: bytes, and flags above them
+  const unsigned long has = getauxval(AT_HWCAP);
+  const int length = has & kHasSve ? prctl(kGetVectorLength, 0, 0, 0, 0) : 0;
+  return {.neon = (has & kHasNeon) != 0, .sve_bits = length > 0 ? (length & kLengthMask) * 8 : 0};
+}
+#else
+Arm read_arm() { return {}; }
+#endif
+
 Cpu read_cpu() {
   Cpu cpu;
   std::strcpy(cpu.model, "unknown");
@@ -69,6 +85,7 @@ Cpu read_cpu() {
   cpu.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20);
   cpu.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
   cpu.x86 = read_x86();
+  cpu.arm = read_arm();
   return cpu;
 }
 

@@ -15,9 +15,16 @@ struct X86 {
   bool runs_avx512() const { return runs_avx2() && avx512f && avx512bw && avx512dq && avx512vl && keeps_zmm; }
 };
 
+// The same of a 64-bit ARM processor.
+struct Arm {
+  bool neon = false;
+  int sve_bits = 0;  // of a vector in this process; 0 without SVE
+};
+
 struct Cpu {
   char model[64] = {};
   X86 x86;
+  Arm arm;
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
   double clock_ghz = 0;  // 0 if unknown
 };

@@ -40,7 +40,7 @@ enum class Rank : int32_t {
 enum class Algorithm : int32_t { naive, standard, v1, v2 };
 
 // What a CPU kernel was built for.
-enum class Isa : int32_t { baseline, avx2, avx512 };
+enum class Isa : int32_t { baseline, avx2, avx512, neon, sve128, sve256, sve512 };
 
 struct Kernel {
   const char* name;  // backend.kernel[.isa].pass

@@ -16,6 +16,14 @@ constexpr std::array kTable = {
 #ifdef TILEWISE_AVX2
     &cpu::avx2::tiled_forward, &cpu::avx2::tiled_backward,
 #endif
+#ifdef TILEWISE_NEON
+    // SVE where it has more lanes. With as many, NEON: it multiplies by an element of a vector, where SVE has to load
+    // each factor into a vector of its own.
+    &cpu::sve512::tiled_forward, &cpu::sve512::tiled_backward,
+    &cpu::sve256::tiled_forward, &cpu::sve256::tiled_backward,
+    &cpu::neon::tiled_forward, &cpu::neon::tiled_backward,
+    &cpu::sve128::tiled_forward, &cpu::sve128::tiled_backward,
+#endif
     &cpu::portable::tiled_forward, &cpu::portable::tiled_backward,
     &cpu::reference_forward, &cpu::reference_backward,
     // Rungs: only when forced.
@@ -26,6 +34,10 @@ constexpr std::array kTable = {
 #ifdef TILEWISE_AVX2
     &cpu::avx2::standard_forward, &cpu::avx2::standard_backward,
     &cpu::avx2::v1_forward, &cpu::avx2::v1_backward,
+#endif
+#ifdef TILEWISE_NEON
+    &cpu::neon::standard_forward, &cpu::neon::standard_backward,
+    &cpu::neon::v1_forward, &cpu::neon::v1_backward,
 #endif
     &cpu::portable::standard_forward, &cpu::portable::standard_backward,
     &cpu::portable::v1_forward, &cpu::portable::v1_backward,

@@ -19,4 +19,20 @@ namespace avx512 {
 extern const Kernel tiled_forward, tiled_backward, standard_forward, standard_backward, v1_forward, v1_backward;
 }
 
+namespace neon {
+extern const Kernel tiled_forward, tiled_backward, standard_forward, standard_backward, v1_forward, v1_backward;
+}
+
+namespace sve128 {
+extern const Kernel tiled_forward, tiled_backward;
+}
+
+namespace sve256 {
+extern const Kernel tiled_forward, tiled_backward;
+}
+
+namespace sve512 {
+extern const Kernel tiled_forward, tiled_backward;
+}
+
 }  // namespace tilewise::cpu

@@ -26,6 +26,17 @@ void name_missing(const char* set, std::span<const Part> parts, Text& why_not) {
   }
 }
 
+bool needs_sve(int bits, Text& why_not) {
+  const Arm& has = this_cpu().arm;
+  if (has.sve_bits == bits) return true;
+  if (has.sve_bits == 0) {
+    why_not.format("this CPU has no SVE");
+  } else {
+    why_not.format("this CPU's SVE vectors have %d bits, not %d", has.sve_bits, bits);
+  }
+  return false;
+}
+
 }  // namespace
 
 bool runs_anywhere(int32_t, Text&) { return true; }
@@ -50,5 +61,14 @@ bool needs_avx512(int32_t device_index, Text& why_not) {
   }
   return false;
 }
+
+bool needs_neon(int32_t, Text& why_not) {
+  if (!this_cpu().arm.neon) why_not.format("this CPU has no NEON");
+  return this_cpu().arm.neon;
+}
+
+bool needs_sve128(int32_t, Text& why_not) { return needs_sve(128, why_not); }
+bool needs_sve256(int32_t, Text& why_not) { return needs_sve(256, why_not); }
+bool needs_sve512(int32_t, Text& why_not) { return needs_sve(512, why_not); }
 
 }  // namespace tilewise::cpu
