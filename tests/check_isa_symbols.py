@@ -1,7 +1,7 @@
 """Fails if an object file built for an instruction set offers the linker code that baseline code might call.
 
 A weak function is one that any object may supply; were it compiled with -mavx2, the whole program would need AVX2.
-So each weak symbol must name the instruction set's own namespace. Usage: check_isa_symbols.py isa object...
+So each weak symbol must name the instruction set's own namespace. Usage: check_isa_symbols.py nm isa object...
 """
 import re
 import subprocess
@@ -10,16 +10,16 @@ import sys
 WEAK = re.compile(r"^[0-9a-f]+ ([uvVwW]) (.*)$", re.M)
 
 
-def weak_symbols(object_file):
-    listing = subprocess.run(["nm", "-C", object_file], capture_output=True, text=True, check=True).stdout
+def weak_symbols(nm, object_file):
+    listing = subprocess.run([nm, "-C", object_file], capture_output=True, text=True, check=True).stdout
     return [name for _, name in WEAK.findall(listing)]
 
 
-def main(isa, object_files):
+def main(nm, isa, object_files):
     built_for_isa = [name for name in object_files if re.search(rf"(^|[_/.]){isa}\.", name)]
     shared = 0
     for object_file in built_for_isa:
-        for name in weak_symbols(object_file):
+        for name in weak_symbols(nm, object_file):
             # A personality routine's address (DW.ref) is data that every object holds alike.
             if f"tilewise::cpu::{isa}::" in name or name.startswith("DW.ref."):
                 continue
@@ -30,4 +30,4 @@ def main(isa, object_files):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "cases/measure.h"
 #include "core/device.h"
 #include "cpu/runs_on.h"
+#include "served_by.h"
 
 namespace tilewise::cases {
 namespace {
@@ -57,30 +57,6 @@ TEST_F(X86Test, WhatIsMissingIsNamed) {
   have(without({&X86::keeps_ymm, &X86::keeps_zmm}));
   EXPECT_EQ(refusal_of(cpu::needs_avx2), "the operating system does not save AVX registers");
   EXPECT_EQ(refusal_of(cpu::needs_avx512), "the operating system does not save AVX registers");
-}
-
-// Both passes of calls that name no kernel.
-void expect_served_by(const std::string& family) {
-  Case masked;
-  masked.batch = 2, masked.heads = 4, masked.heads_kv = 2, masked.seqlen_q = 70, masked.seqlen_k = 131;
-  masked.head_dim = 24, masked.value_dim = 40, masked.causal = true;
-  Case half = masked;
-  half.type = Type::f16, half.softcap = 3, half.alibi = "1h", half.dropout_p = 0.25f;
-  for (const Case& c : {masked, half}) {
-    SCOPED_TRACE(c.name());
-    const CaseData data(c);
-    Expected expected;
-    ASSERT_TRUE(expect(data, expected).ok());
-    Outputs outputs = data.outputs();
-    for (const Pass pass : {Pass::forward, Pass::backward}) {
-      if (pass == Pass::backward) outputs = backward_outputs(data, outputs);
-      Plan plan;
-      const Status status = run_case(data, pass, {}, outputs, plan);
-      ASSERT_TRUE(status.ok()) << status.message.chars;
-      EXPECT_EQ(plan.kernel->name, family + (pass == Pass::forward ? ".forward" : ".backward"));
-      for (const Verdict& verdict : judge(data, expected, pass, outputs)) EXPECT_TRUE(verdict.ok()) << verdict.text();
-    }
-  }
 }
 
 TEST_F(X86Test, WithoutAvx2ThePortableKernelsServe) {
