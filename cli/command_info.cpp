@@ -39,6 +39,7 @@ Json library_info() {
 std::string isa_text(const Json& cpu) {
   const Json& isa = cpu["isa"];
   const auto has = [&](const char* name) { return std::find(isa.begin(), isa.end(), name) != isa.end(); };
+  if (has("neon")) return isa.back().get<std::string>();
   return has("avx512") ? "AVX-512" : has("avx2") ? "AVX2" : "baseline";
 }
 

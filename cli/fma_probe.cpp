@@ -58,6 +58,28 @@ double avx2_chains() { return 0; }
 double avx512_chains() { return 0; }
 #endif
 
+#if defined(__aarch64__)
+// Twenty-four chains hide the latency (4) of four units. Floats are counted as in a vector of sixteen bytes.
+double neon_chains() {
+  int64_t rounds = kRounds;
+  asm volatile(
+      "movi v24.4s, #0\n movi v25.4s, #0\n"
+      ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n movi v\\n\\().4s, #0\n .endr\n"
+      "1:\n"
+      ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n"
+      "fmla v\\n\\().4s, v24.4s, v25.4s\n .endr\n"
+      "subs %0, %0, #1\n b.ne 1b\n"
+      : "+r"(rounds)
+      :
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
+        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "cc");
+  constexpr double kChains = 24, kLanes = 4;
+  return 2 * kChains * kLanes * kRounds;
+}
+#else
+double neon_chains() { return 0; }
+#endif
+
 double baseline_chains() {
   using Vec = float __attribute__((vector_size(16)));
   constexpr int kChains = 12, kLanes = 4;
@@ -76,6 +98,12 @@ double flops_of_chains(Isa isa) {
       return avx512_chains();
     case Isa::avx2:
       return avx2_chains();
+    case Isa::neon:
+      return neon_chains();
+    case Isa::sve128:
+    case Isa::sve256:
+    case Isa::sve512:  // no SVE processor was there to write a probe on: the percentage is of what NEON reaches
+      return neon_chains();
     case Isa::baseline:
       return baseline_chains();
   }

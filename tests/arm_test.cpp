@@ -52,7 +52,7 @@ TEST_F(ArmTest, TheProcessorIsKnown) {
   EXPECT_EQ(real.arm.sve_bits, std::stoi(bits));
   std::string info(tw_info(nullptr, 0) + 1, 0);
   tw_info(info.data(), info.size());
-  const std::string isa = real.arm.sve_bits > 0 ? "[\"neon\",\"sve" + std::string(bits) + "\"]" : "[\"neon\"]";
+  const std::string isa = real.arm.sve_bits > 0 ? "[\"neon\", \"sve" + std::string(bits) + "\"]" : "[\"neon\"]";
   EXPECT_NE(info.find(isa), std::string::npos) << info;
 }
 

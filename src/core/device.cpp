@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "core/small_file.h"
+#include "core/text.h"
 
 namespace tilewise {
 namespace {
@@ -22,15 +23,26 @@ int64_t cache_bytes(int name, int64_t unknown) {
   return bytes > 0 ? bytes : unknown;
 }
 
+// What stands on the first line that begins with `label`, after ": "; empty without such a line.
+Text field_of(const SmallFile& file, const char* label) {
+  Text field;
+  const char* at = std::strstr(file.text, label);
+  at = at ? std::strstr(at, ": ") : nullptr;
+  if (at) field.format("%.*s", static_cast<int>(std::strcspn(at + 2, "\n")), at + 2);
+  return field;
+}
+
 void read_model(Cpu& cpu) {
   const SmallFile info("/proc/cpuinfo");
   cpu.clock_ghz = info.number_after("cpu MHz", 0) / 1000;
-  const char* name = std::strstr(info.text, "model name");
-  name = name ? std::strstr(name, ": ") : nullptr;
-  if (!name) return;
-  name += 2;
-  const size_t length = std::min(std::strcspn(name, "\n"), sizeof cpu.model - 1);
-  std::memcpy(cpu.model, name, length);
+  Text model = field_of(info, "model name");
+  const Text implementer = field_of(info, "CPU implementer");
+  if (model.empty() && !implementer.empty()) {  // 64-bit ARM has no names there: 0x41 0xd40 is a Neoverse V1
+    model.format("ARM %s %s", implementer.chars, field_of(info, "CPU part").chars);
+  }
+  if (model.empty()) return;
+  const size_t length = std::min(std::strlen(model.chars), sizeof cpu.model - 1);
+  std::memcpy(cpu.model, model.chars, length);
   cpu.model[length] = 0;
 }
 
