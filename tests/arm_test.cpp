@@ -1,6 +1,7 @@
 // Which kernels serve on 64-bit ARM processors, and what is said of the others.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "core/device.h"
