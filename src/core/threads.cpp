@@ -9,6 +9,8 @@
 #include <mutex>
 #include <new>
 
+#include "core/device.h"
+
 namespace tilewise {
 namespace {
 
@@ -132,12 +134,24 @@ class Pool {
   int64_t threads_ = 0;
 };
 
-// Never destroyed: its threads may outlive main. A forked child has none of them and starts with a new pool.
+// Never destroyed: its threads may outlive main.
 alignas(Pool) char pool_memory[sizeof(Pool)];
 
-Pool* start_pool() {
-  pthread_atfork(nullptr, nullptr, [] { new (pool_memory) Pool; });
-  return new (pool_memory) Pool;
+Pool* pool() { return std::launder(reinterpret_cast<Pool*>(pool_memory)); }
+
+void make_pool() { new (pool_memory) Pool; }
+
+// What is read once is read before a fork: half-way through, the child would wait for a thread that it does not have.
+void finish_first_use() {
+  this_cpu();
+  available_cores();
+}
+
+// A forked child has none of the threads and starts with a new pool. Made on loading, since first use may be cut in two
+// by a fork, too.
+[[gnu::constructor(101)]] void start() {
+  make_pool();
+  pthread_atfork(finish_first_use, nullptr, make_pool);
 }
 
 void run_on_pool(void* pool, int64_t count, Task task, void* context) {
@@ -150,9 +164,6 @@ void run_on_pool(void* pool, int64_t count, Task task, void* context) {
 
 }  // namespace
 
-Parallel own_threads() {
-  static Pool* const pool = start_pool();
-  return {pool, run_on_pool};
-}
+Parallel own_threads() { return {pool(), run_on_pool}; }
 
 }  // namespace tilewise
