@@ -1,66 +1,33 @@
 // Plan and run allocate nothing, once the library's threads have started; one-shot calls give back what they take.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstdlib>
 
+#include "allocations.h"
 #include "api_call.h"
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Every allocation of this program, the C library's own too, comes through here.
-// NOLINTBEGIN(bugprone-reserved-identifier, readability-*)
-extern "C" {
-void* __libc_malloc(size_t);
-void* __libc_calloc(size_t, size_t);
-void* __libc_realloc(void*, size_t);
-void* __libc_memalign(size_t, size_t);
-void __libc_free(void*);
-}
-
-namespace {
-std::atomic<int64_t> allocations{0}, frees{0};
-std::atomic<bool> memory_has_run_out{false}, threads_have_run_out{false};
-}  // namespace
-
-extern "C" {
-void* malloc(size_t bytes) { return ++allocations, __libc_malloc(bytes); }
-void* calloc(size_t count, size_t bytes) { return ++allocations, __libc_calloc(count, bytes); }
-void* realloc(void* block, size_t bytes) { return ++allocations, __libc_realloc(block, bytes); }
-void* memalign(size_t alignment, size_t bytes) { return ++allocations, __libc_memalign(alignment, bytes); }
-void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-int posix_memalign(void** block, size_t alignment, size_t bytes) {
-  *block = memory_has_run_out ? nullptr : memalign(alignment, bytes);
-  return *block ? 0 : ENOMEM;
-}
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
-  static const auto create = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  return threads_have_run_out ? EAGAIN : create(thread, attributes, start, argument);
-}
-void free(void* block) {
-  if (block) ++frees;
-  __libc_free(block);
-}
-}
-// NOLINTEND(bugprone-reserved-identifier, readability-*)
 
 namespace tilewise::test {
 namespace {
 
+class Allocation : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kAllocationsAreCounted) GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  }
+};
+
 template <class F>
 int64_t allocations_of(F f) {
-  const int64_t before = allocations;
+  const int64_t before = allocations();
   f();
-  return allocations - before;
+  return allocations() - before;
 }
 
-TEST(Allocation, IsSeenByThisTest) {
+TEST_F(Allocation, IsSeenByThisTest) {
   EXPECT_GT(allocations_of([] { std::vector<int> grows(100); }), 0);
 }
 
-class Planned : public testing::TestWithParam<int32_t> {};
+class Planned : public Allocation, public testing::WithParamInterface<int32_t> {};
 
 TEST_P(Planned, PlanAndRunTakeNothing) {
   Call c;
@@ -89,7 +56,7 @@ TEST_P(Planned, PlanAndRunTakeNothing) {
 }
 INSTANTIATE_TEST_SUITE_P(Api, Planned, testing::Values(1, 4));
 
-TEST(Allocation, FailuresAndQuestionsTakeNothing) {
+TEST_F(Allocation, FailuresAndQuestionsTakeNothing) {
   Call c;
   tw_plan plan;
   char text[4096];
@@ -105,41 +72,17 @@ TEST(Allocation, FailuresAndQuestionsTakeNothing) {
             0);
 }
 
-TEST(Allocation, OneShotCallsGiveBackWhatTheyTake) {
+TEST_F(Allocation, OneShotCallsGiveBackWhatTheyTake) {
   Call c;
   ASSERT_EQ(c.backward(), TW_OK);
-  const int64_t taken = allocations, given = frees;
+  const int64_t held = blocks_held();
   for (int repeat = 0; repeat < 10; ++repeat) {
     if (c.forward() != TW_OK || c.backward() != TW_OK) std::abort();
   }
-  EXPECT_EQ(allocations - taken, frees - given);
+  EXPECT_EQ(blocks_held(), held);
 }
 
-TEST(Allocation, NoMemoryForTheWorkspace) {
-  Call c;
-  memory_has_run_out = true;
-  const tw_status forward = c.forward(), backward = c.backward();
-  memory_has_run_out = false;
-  EXPECT_EQ(forward, TW_OUT_OF_MEMORY);
-  EXPECT_EQ(backward, TW_OUT_OF_MEMORY);
-  EXPECT_TRUE(last_error_has("no memory for a workspace of")) << tw_last_error();
-  EXPECT_TRUE(c.forward_is_untouched() && c.backward_is_untouched());
-}
-
-TEST(Allocation, AThreadThatCannotStartIsNoError) {
-  Call one, many;
-  one.a.threads = 1;
-  many.a.threads = 40;
-  ASSERT_EQ(one.forward(), TW_OK);
-  threads_have_run_out = true;
-  EXPECT_EQ(many.forward(), TW_OK) << tw_last_error();
-  threads_have_run_out = false;
-  EXPECT_EQ(one.out, many.out);
-  EXPECT_EQ(many.forward(), TW_OK) << "and they start when they can";
-  EXPECT_EQ(one.out, many.out);
-}
-
-TEST(Allocation, MergeTakesNothing) {
+TEST_F(Allocation, MergeTakesNothing) {
   Call c;
   tw_merge m;
   TW_INIT(m);
@@ -155,4 +98,3 @@ TEST(Allocation, MergeTakesNothing) {
 
 }  // namespace
 }  // namespace tilewise::test
-#endif
