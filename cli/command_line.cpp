@@ -113,7 +113,7 @@ void check_nothing_left(const CLI::App& app, const std::string& command) {
   fail(ExitCode::usage, "no command {}; there are {}; see tilewise --help", in_quotes(name), fmt::join(known, ", "));
 }
 
-ExitCode run_command(const Command& command, int argc, const char* const* argv) {
+Action parse_command(const Command& command, int argc, const char* const* argv) {
   const std::string name = std::string("tilewise ") + command.name;
   CLI::App app(command.summary, name);
   app.get_formatter()->column_width(32);
@@ -126,30 +126,12 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     write_output(help_of(app, command));
-    return ExitCode::ok;
+    return {};
   } catch (const CLI::ParseError& error) {
     fail(ExitCode::usage, "{}; see {} --help", error.what(), name);
   }
   check_nothing_left(app, name);
-  return action();
-}
-
-ExitCode run_named(int argc, const char* const* argv) {
-  const std::string_view name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "-h" || name == "help") {
-    write_output(general_help());
-    return ExitCode::ok;
-  }
-  if (name == "--version") {
-    write_output(version_text());
-    return ExitCode::ok;
-  }
-  for (const Command* command : kCommands) {
-    if (name != command->name) continue;
-    complain_of(command->name);
-    return run_command(*command, argc - 1, argv + 1);
-  }
-  refuse_command(name);
+  return action;
 }
 
 int complain_and_end(const char* message, ExitCode code) {
@@ -159,10 +141,29 @@ int complain_and_end(const char* message, ExitCode code) {
 
 }  // namespace
 
+Action parse_command_line(int argc, const char* const* argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "help") {
+    write_output(general_help());
+    return {};
+  }
+  if (name == "--version") {
+    write_output(version_text());
+    return {};
+  }
+  for (const Command* command : kCommands) {
+    if (name != command->name) continue;
+    complain_of(command->name);
+    return parse_command(*command, argc - 1, argv + 1);
+  }
+  refuse_command(name);
+}
+
 int run_command_line(int argc, const char* const* argv) {
   occupy_standard_descriptors();
   try {
-    const ExitCode code = run_named(argc, argv);
+    const Action action = parse_command_line(argc, argv);
+    const ExitCode code = action ? action() : ExitCode::ok;
     // What was printed has also arrived: a full disk behind `> file` is an error.
     if (!flush_output()) fail(ExitCode::cannot_write, "standard output: cannot write: {}", std::strerror(errno));
     return static_cast<int>(code);
