@@ -157,7 +157,7 @@ struct HostPool {
 
 // Long enough for several units of every kernel.
 struct LongCall : Call {
-  static constexpr int64_t kLong = 300;
+  static constexpr int64_t kLong = 700;  // keys for two chunks of the backward
   std::vector<float> q2 = numbers(kLong * kH * kD, 5), k2 = numbers(kLong * kHk * kD, 6);
   std::vector<float> v2 = numbers(kLong * kHk * kDv, 7), dout2 = numbers(kLong * kH * kDv, 8);
   std::vector<float> out2 = untouched(kLong * kH * kDv), lse2 = untouched(kLong * kH);
