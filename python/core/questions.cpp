@@ -20,8 +20,8 @@ class Question {
       : arrays_(heads_first), problem_(read_call(arrays_, q, k, v, options).problem), is_backward_(is_backward) {
     TW_INIT(grad_);
     problem_.out = reserved(out_like(problem_, dtype_of_results(problem_)));
-    if (!is_backward) return;
     problem_.lse = reserved(lse_like(problem_));
+    if (!is_backward) return;
     grad_.dout = reserved(problem_.out);
     grad_.dq = reserved(problem_.q), grad_.dk = reserved(problem_.k), grad_.dv = reserved(problem_.v);
   }

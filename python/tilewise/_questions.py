@@ -50,7 +50,8 @@ def traffic(
     **options: Unpack[Options],
 ) -> dict[str, dict[str, int] | None]:
     """FLOPs, and bytes between slow and fast memory, of standard attention, FlashAttention-1 ("v1") and
-    FlashAttention-2 order ("v2"): flops, bytes_read and bytes_written of each; None for a problem too large to count.
+    FlashAttention-2 order ("v2"), lse included: flops, bytes_read and bytes_written of each; None for a problem too
+    large to count.
 
     fast_memory: its size in fp32 elements; a quarter of the L2 cache's bytes if left out, as in `tilewise traffic`.
 
