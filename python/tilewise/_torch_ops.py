@@ -1,0 +1,189 @@
+"""torch.ops.tilewise: the forward and the backward as operators, for what records or rewrites operations.
+
+Compilers, torch.export, fake and meta tensors and dispatch modes see these; plain eager calls do not need them.
+Functional: results are new tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tilewise import _torch_calls as calls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The options in the order of the schema. SymInt: a length may be a symbol of the compiler.
+TENSORS = (
+    "bias", "sink", "mask", "key_begin", "key_end", "q_positions", "k_positions", "alibi_slopes", "dropout_state",
+    "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "leftpad_k", "batch_index_k", "prior_out", "prior_lse",
+    "block_table", "q_scale", "k_scale", "v_scale",
+)  # fmt: skip
+FLAGS = ("causal", "top_left", "mask_tail", "deterministic", "batch_invariant", "scale_per_sequence", "v_in_k")
+FLOATS = ("softmax_scale", "softcap", "dropout_p")
+UNSIGNED = ("dropout_seed", "dropout_offset")
+INTEGERS = (
+    "window_left", "window_right", "attention_chunk", *UNSIGNED, "max_seqlen_q", "max_seqlen_k",
+    "threads", "num_splits", "sm_margin",
+)  # fmt: skip
+OPTIONS = (*TENSORS, *FLAGS, *FLOATS, *INTEGERS)
+
+_SCHEMA = ", ".join(
+    [
+        *(f"Tensor? {name}" for name in TENSORS),
+        *(f"bool {name}" for name in FLAGS),
+        *(f"float? {name}" for name in FLOATS),
+        *(f"SymInt? {name}" for name in INTEGERS),
+    ]
+)
+# The compiler must not give other strides to what is passed: results take theirs from the arguments.
+_TAGS = (
+    torch.Tag.pt2_compliant_tag,
+    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
+)
+
+_library = torch.library.Library("tilewise", "DEF")
+_library.define(
+    f"forward(Tensor q, Tensor k, Tensor v, ScalarType? out_dtype, bool heads_first, {_SCHEMA})"
+    " -> (Tensor out, Tensor lse)",
+    tags=_TAGS,
+)
+_library.define(
+    "backward(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool[] wanted,"
+    f" bool heads_first, {_SCHEMA}) -> (Tensor dq, Tensor dk, Tensor dv, Tensor dbias, Tensor dsink)",
+    tags=_TAGS,
+)
+
+
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """(out, lse) by the operator."""
+    result: tuple[Tensor, Tensor] = torch.ops.tilewise.forward(q, k, v, out_dtype, heads_first, *_values(options))
+    return result
+
+
+def backward(
+    dout: Tensor | None,
+    dlse: Tensor | None,
+    arrays: Sequence[Tensor],
+    wanted: Sequence[bool],
+    heads_first: bool,
+    options: dict[str, Any],
+) -> tuple[Tensor | None, ...]:
+    """(dq, dk, dv, dbias, dsink) by the operator, None for those not wanted. `arrays`: q, k, v, out, lse."""
+    computed = torch.ops.tilewise.backward(dout, dlse, *arrays, list(wanted), heads_first, *_values(options))
+    return tuple(x if is_wanted else None for x, is_wanted in zip(computed, wanted, strict=True))
+
+
+def _values(options: dict[str, Any]) -> list[Any]:
+    """The options as the schema has them."""
+    options = dict(options)
+    window = options.pop("window", None)
+    if window is not None:
+        options["window_left"], options["window_right"] = window
+    for name in FLAGS:
+        options[name] = bool(options.get(name))
+    for name in UNSIGNED:
+        number = options.get(name)
+        if number is not None and number >= 2**63:
+            options[name] = number - 2**64  # the schema's integers are signed; the same bits
+    values = [options.pop(name, None) for name in OPTIONS]
+    for name in options:
+        raise TypeError(f"attention has no keyword {name!r}")
+    return values
+
+
+def _options(values: tuple[Any, ...]) -> dict[str, Any]:
+    options = {name: value for name, value in zip(OPTIONS, values, strict=True) if value is not None}
+    for name in UNSIGNED:
+        if name in options:
+            options[name] %= 2**64
+    return options
+
+
+def _forward_cpu(
+    q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, *values: Any
+) -> tuple[Tensor, Tensor]:
+    out, lse = calls.forward(q, k, v, True, out_dtype, heads_first, _options(values))
+    assert lse is not None
+    return out, lse
+
+
+def _forward_fake(
+    q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, *values: Any
+) -> tuple[Tensor, Tensor]:
+    if not calls.is_regular(q, k, v):
+        raise ValueError(f"q, k and v are floats with 3 or 4 axes; q is {q.dtype} with {q.dim()}")
+    return calls.empty_along(q, v.shape[-1], out_dtype), calls.empty_lse(q, heads_first)
+
+
+def _filled(gradients: tuple[Tensor | None, ...], q: Tensor) -> tuple[Tensor, ...]:
+    """A schema has no optional results: an empty tensor for each that is not wanted."""
+    return tuple(q.new_empty((0,)) if gradient is None else gradient for gradient in gradients)
+
+
+def _backward_cpu(
+    dout: Tensor | None,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    wanted: list[bool],
+    heads_first: bool,
+    *values: Any,
+) -> tuple[Tensor, ...]:
+    return _filled(calls.backward(dout, dlse, (q, k, v, out, lse), wanted, heads_first, _options(values)), q)
+
+
+def _backward_fake(
+    dout: Tensor | None,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    wanted: list[bool],
+    heads_first: bool,
+    *values: Any,
+) -> tuple[Tensor, ...]:
+    return _filled(calls.empty_gradients(q, k, v, wanted, _options(values)), q)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, _, heads_first, *values = inputs
+    ctx.set_materialize_grads(False)
+    ctx.heads_first = heads_first
+    ctx.others = values[len(TENSORS) :]
+    ctx.save_for_backward(q, k, v, *output, *values[: len(TENSORS)])
+
+
+def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+    gradients: list[Tensor | None] = [None] * (5 + len(OPTIONS))
+    if dout is None and dlse is None:
+        return tuple(gradients)
+    arrays, tensors = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+    options = dict(zip(OPTIONS, (*tensors, *ctx.others), strict=True))
+    places = (0, 1, 2, 5, 6)  # of q, k, v, bias and sink among the arguments
+    wanted = [ctx.needs_input_grad[place] for place in places]
+    for place, gradient in zip(places, backward(dout, dlse, arrays, wanted, ctx.heads_first, options), strict=True):
+        gradients[place] = gradient
+    return tuple(gradients)
+
+
+def _refuse_twice(ctx: Any, *gradients: Any) -> Any:
+    raise RuntimeError("tilewise has no second derivatives: its backward cannot be differentiated")
+
+
+_library.impl("forward", _forward_cpu, "CPU")
+_library.impl("backward", _backward_cpu, "CPU")
+torch.library.register_fake("tilewise::forward", _forward_fake, lib=_library)
+torch.library.register_fake("tilewise::backward", _backward_fake, lib=_library)
+torch.library.register_autograd("tilewise::forward", _differentiate, setup_context=_save, lib=_library)
+torch.library.register_autograd("tilewise::backward", _refuse_twice, lib=_library)
