@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
 
 
+Gradients: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]"
+
+
 def view(x: Any) -> Any:
     """The memory of a tensor, as tilewise._core takes it; other things as they are."""
     return (x.data_ptr(), str(x.dtype).rpartition(".")[2], tuple(x.shape), x.stride()) if isinstance(x, Tensor) else x
+
+
+def _views(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: view(x) for name, x in options.items()}
 
 
 def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -26,7 +33,9 @@ def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tens
 
     So a result for a transposed view can be transposed back for free.
     """
-    *outer, rows, columns = x.shape[:-1]
+    if dtype is None and x.shape[-1] == width and x.is_contiguous():
+        return torch.empty_like(x)
+    *outer, rows, columns, _ = x.shape
     dtype = x.dtype if dtype is None else dtype
     if x.stride(-3) >= x.stride(-2):
         return x.new_empty((*outer, rows, columns, width), dtype=dtype)
@@ -40,47 +49,28 @@ def empty_lse(q: Tensor, heads_first: bool) -> Tensor:
     return q.new_empty((*outer, columns, rows) if swapped else (*outer, rows, columns), dtype=torch.float32)
 
 
-def is_regular(*arrays: Tensor) -> bool:
-    """Whether they have shapes that results can be made for; if not, the library says what is wrong."""
-    return all(3 <= x.dim() <= 4 and x.is_floating_point() for x in arrays)
-
-
 def forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    want_lse: bool,
+    out: Tensor | None,
+    lse: Tensor | bool,
     out_dtype: torch.dtype | None,
     heads_first: bool,
     options: Mapping[str, Any],
-) -> tuple[Tensor, Tensor | None]:
-    regular = is_regular(q, v)
-    out = empty_along(q, v.shape[-1], out_dtype) if regular else None
-    lse = empty_lse(q, heads_first) if regular and want_lse else None
-    into(q, k, v, out, lse, heads_first, options)
-    return out, lse  # type: ignore[return-value]  # what is not regular was refused
-
-
-def into(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor | None,
-    lse: Tensor | None,
-    heads_first: bool,
-    options: Mapping[str, Any],
-) -> None:
-    """Writes out, and lse unless it is None."""
+) -> Any:
+    """out, or (out, lse) unless `lse` is False; in new tensors where none is given."""
+    given: Any = None if lse is False else lse
+    if q.dim() >= 3 and v.dim() >= 3:  # otherwise the library refuses them
+        out = empty_along(q, v.shape[-1], out_dtype) if out is None else out
+        given = empty_lse(q, heads_first) if given is True else given
     if LENDS:
-        _core.forward(q, k, v, out, lse, None, heads_first, options)  # type: ignore[arg-type]
-        return
-    arrays = [view(x) for x in (q, k, v, out, lse)]
-    _core.forward(*arrays, None, heads_first, {name: view(x) for name, x in options.items()})  # type: ignore[call-arg]
+        return _core.forward(q, k, v, out, given, None, heads_first, options)
+    _core.forward(view(q), view(k), view(v), view(out), view(given), None, heads_first, _views(options))
+    return out if given is None else (out, given)
 
 
-def empty_gradients(
-    q: Tensor, k: Tensor, v: Tensor, wanted: Sequence[bool], options: Mapping[str, Any]
-) -> tuple[Tensor | None, ...]:
+def empty_gradients(q: Tensor, k: Tensor, v: Tensor, wanted: Sequence[bool], options: Mapping[str, Any]) -> Gradients:
     """For q, k, v, bias and sink; None for those not wanted."""
     bias, sink = options.get("bias"), options.get("sink")
     return (
@@ -99,18 +89,20 @@ def backward(
     wanted: Sequence[bool],
     heads_first: bool,
     options: Mapping[str, Any],
-) -> tuple[Tensor | None, ...]:
+) -> Gradients:
     """(dq, dk, dv, dbias, dsink), None for those not wanted. `arrays`: q, k, v, out, lse."""
     q, k, v, out, lse = arrays
     if dout is None:
         dout = torch.zeros_like(out)
     elif dout.stride(-1) != 1:  # a sum's gradient is one number with strides 0
-        dout = dout.contiguous()
+        dout = dout.clone(memory_format=torch.contiguous_format)
     gradients = empty_gradients(q, k, v, wanted, options)
-    given: list[Any] = [dout, q, k, v, out, lse, dlse]
     if LENDS:
-        _core.backward(*given, gradients, False, heads_first, options)  # type: ignore[call-arg]
-    else:
-        viewed = {name: view(x) for name, x in options.items()}
-        _core.backward(*map(view, given), tuple(map(view, gradients)), False, heads_first, viewed)  # type: ignore[call-arg]
+        _core.backward(dout, q, k, v, out, lse, dlse, gradients, False, heads_first, options)
+        return gradients
+    dq, dk, dv, dbias, dsink = map(view, gradients)
+    _core.backward(
+        view(dout), view(q), view(k), view(v), view(out), view(lse), view(dlse), (dq, dk, dv, dbias, dsink), False,
+        heads_first, _views(options),
+    )  # fmt: skip
     return gradients

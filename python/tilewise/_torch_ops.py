@@ -14,7 +14,7 @@ from torch import Tensor
 from tilewise import _torch_calls as calls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # The options in the order of the schema. SymInt: a length may be a symbol of the compiler.
 TENSORS = (
@@ -59,7 +59,7 @@ _library.define(
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, options: dict[str, Any]
+    q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, options: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """(out, lse) by the operator."""
     result: tuple[Tensor, Tensor] = torch.ops.tilewise.forward(q, k, v, out_dtype, heads_first, *_values(options))
@@ -72,16 +72,16 @@ def backward(
     arrays: Sequence[Tensor],
     wanted: Sequence[bool],
     heads_first: bool,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[Tensor | None, ...]:
     """(dq, dk, dv, dbias, dsink) by the operator, None for those not wanted. `arrays`: q, k, v, out, lse."""
     computed = torch.ops.tilewise.backward(dout, dlse, *arrays, list(wanted), heads_first, *_values(options))
     return tuple(x if is_wanted else None for x, is_wanted in zip(computed, wanted, strict=True))
 
 
-def _values(options: dict[str, Any]) -> list[Any]:
+def _values(given: Mapping[str, Any]) -> list[Any]:
     """The options as the schema has them."""
-    options = dict(options)
+    options = dict(given)
     window = options.pop("window", None)
     if window is not None:
         options["window_left"], options["window_right"] = window
@@ -108,16 +108,16 @@ def _options(values: tuple[Any, ...]) -> dict[str, Any]:
 def _forward_cpu(
     q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, *values: Any
 ) -> tuple[Tensor, Tensor]:
-    out, lse = calls.forward(q, k, v, True, out_dtype, heads_first, _options(values))
-    assert lse is not None
-    return out, lse
+    both: tuple[Tensor, Tensor] = calls.forward(q, k, v, None, True, out_dtype, heads_first, _options(values))
+    return both
 
 
 def _forward_fake(
     q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, *values: Any
 ) -> tuple[Tensor, Tensor]:
-    if not calls.is_regular(q, k, v):
-        raise ValueError(f"q, k and v are floats with 3 or 4 axes; q is {q.dtype} with {q.dim()}")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not 3 <= x.dim() <= 4:
+            raise ValueError(f"{name} has {x.dim()} axes; it takes 3 to 4")
     return calls.empty_along(q, v.shape[-1], out_dtype), calls.empty_lse(q, heads_first)
 
 

@@ -20,6 +20,8 @@ from tilewise import _torch_ops as ops
 from tilewise._attention import Layout, dtype_name, heads_first
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Unpack
 
     from tilewise._options import Options
@@ -28,6 +30,8 @@ __all__ = ["attention", "dropout_state"]
 
 DEVICES = ("cpu", "meta")  # that the operators have kernels for
 DIFFERENTIABLE = ("bias", "sink")  # of the options
+ARRAYS = frozenset(("q", "k", "v", *ops.TENSORS))
+DROPOUT = ("dropout_seed", "dropout_offset", "dropout_state")
 
 
 def attention(
@@ -59,33 +63,27 @@ def attention(
         ValueError, TypeError, NotImplementedError, MemoryError: see `tilewise`. NotImplementedError also for other
             devices than the CPU and for gradients that are not computed. RuntimeError for second derivatives.
     """
-    is_heads_first = layout != "bshd" and heads_first(layout)
+    is_heads_first = layout != "bshd" and heads_first(layout) and q.dim() == 4
     if torch._C._is_any_autocast_enabled():
         q, k, v = _autocast(q, k, v)
-    plain = _check(q, k, v, options)
-    q, k, v = _with_unit_stride(q), _with_unit_stride(k), _with_unit_stride(v)
-    if options.get("dropout_p") and not any(
-        options.get(name) is not None for name in ("dropout_seed", "dropout_offset", "dropout_state")
-    ):
+    if options.get("dropout_p") and not any(options.get(name) is not None for name in DROPOUT):
         options["dropout_state"] = dropout_state()
-    dtype = None if out_dtype is None else getattr(torch, dtype_name(out_dtype) or "")
-    needs_grad = torch.is_grad_enabled() and _needs_grad(q, k, v, options)
+    plain = _are_plain(q, k, v, options)
+    q, k, v = _with_unit_stride(q), _with_unit_stride(k), _with_unit_stride(v)
+    needs_grad = torch.is_grad_enabled() and _need_grad(q, k, v, options)
+    dtype = out_dtype if out_dtype is None else _dtype(out_dtype)
 
     if out is not None or lse is not None:
         if needs_grad or not plain:
             raise ValueError("out and lse are written in place, which neither autograd nor a compiler can follow")
-        out = calls.empty_along(q, v.shape[-1], dtype) if out is None else out
-        lse = calls.empty_lse(q, is_heads_first) if lse is None and return_lse else lse
-        calls.into(q, k, v, out, lse, is_heads_first, options)
-        return out if lse is None else (out, lse)
+        return calls.forward(q, k, v, out, return_lse if lse is None else lse, dtype, is_heads_first, options)
     if not plain:
         both = ops.forward(q, k, v, dtype, is_heads_first, options)
         return both if return_lse else both[0]
     if needs_grad:
         bias, sink = options.get("bias"), options.get("sink")
         return _Attention.apply(q, k, v, bias, sink, return_lse, dtype, is_heads_first, options)
-    result = calls.forward(q, k, v, return_lse, dtype, is_heads_first, options)
-    return result if return_lse else result[0]
+    return calls.forward(q, k, v, None, return_lse, dtype, is_heads_first, options)
 
 
 def dropout_state(generator: torch.Generator | None = None) -> Tensor:
@@ -107,9 +105,9 @@ class _Attention(torch.autograd.Function):
         return_lse: bool,
         out_dtype: torch.dtype | None,
         is_heads_first: bool,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
     ) -> Any:
-        out, lse = calls.forward(q, k, v, True, out_dtype, is_heads_first, options)
+        out, lse = calls.forward(q, k, v, None, True, out_dtype, is_heads_first, options)
         tensors = {name: value for name, value in options.items() if isinstance(value, Tensor)}
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, out, lse, *tensors.values())
@@ -130,8 +128,17 @@ class _Attention(torch.autograd.Function):
         return (*gradients, None, None, None, None)
 
 
+def _dtype(given: Any) -> torch.dtype:
+    found = getattr(torch, dtype_name(given) or "", None)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"out_dtype is {given!r}; it takes a type of torch, or its name")
+    return found
+
+
 def _with_unit_stride(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
+    if x.dim() == 0 or x.stride(-1) == 1:
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -142,10 +149,9 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
 
 
-def _needs_grad(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> bool:
-    needed = q.requires_grad or k.requires_grad or v.requires_grad
-    for name in options:
-        value = options[name]
+def _need_grad(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> bool:
+    needed: bool = q.requires_grad or k.requires_grad or v.requires_grad
+    for name, value in options.items():
         if isinstance(value, Tensor) and value.requires_grad:
             if name not in DIFFERENTIABLE:
                 raise NotImplementedError(f"{name} requires grad; there are gradients of q, k, v, bias and sink only")
@@ -157,15 +163,19 @@ def _needs_grad(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> boo
     return needed
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> bool:
-    """Whether the tensors are plain memory and nothing looks on. Raises for other arrays and devices."""
-    plain = not _is_watched()
-    plain = _check_array("q", q, q, plain)
-    plain = _check_array("k", k, q, plain)
-    plain = _check_array("v", v, q, plain)
-    for name in options:
-        if name in ops.TENSORS and options[name] is not None:
-            plain = _check_array(name, options[name], q, plain)
+def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> bool:
+    """Whether all tensors are memory as it is, and nothing looks on. Raises for other arrays and devices."""
+    plain: bool = not _is_watched()
+    if plain:
+        for x in (q, k, v):
+            kind = type(x)
+            plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and x.is_cpu and not x.is_neg()
+    for name, value in options.items():
+        if value is not None and name in ARRAYS:
+            kind = type(value)
+            plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and value.is_cpu and not value.is_neg()
+    if not plain:
+        _check_arrays({"q": q, "k": k, "v": v, **options})
     return plain
 
 
@@ -178,18 +188,18 @@ def _is_watched() -> bool:
             "tilewise.torch.attention takes no part in torch.func and torch.vmap; use torch.autograd, and fold a"
             " mapped axis into B"
         )
-    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None
 
 
-def _check_array(name: str, x: Any, q: Tensor, plain: bool) -> bool:
-    """`plain` if this tensor is plain memory too."""
-    kind = type(x)
-    if (kind is Tensor or kind is torch.nn.Parameter) and x.is_cpu and q.is_cpu:
-        return plain and not x.is_neg()
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is a {kind.__name__}; tilewise.torch takes tensors")
-    if x.device.type not in DEVICES:
-        raise NotImplementedError(f"{name} is on {x.device}; tilewise.torch serves tensors of the CPU")
-    if x.device != q.device:
-        raise ValueError(f"{name} is on {x.device} but q is on {q.device}; all tensors are on one device")
-    return False
+def _check_arrays(arguments: Mapping[str, Any]) -> None:
+    device = None
+    for name, x in arguments.items():
+        if name not in ARRAYS or (x is None and name in ops.TENSORS):
+            continue
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; tilewise.torch takes tensors")
+        if x.device.type not in DEVICES:
+            raise NotImplementedError(f"{name} is on {x.device}; tilewise.torch serves tensors of the CPU")
+        device = device or x.device
+        if x.device != device:
+            raise ValueError(f"{name} is on {x.device} but q is on {device}; all tensors are on one device")

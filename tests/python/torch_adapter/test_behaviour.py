@@ -1,0 +1,291 @@
+"""tilewise.torch.attention as a citizen of PyTorch: memory, modes, autocast, what it refuses and how."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import tilewise.torch
+import torch
+from tilewise import _core, _torch_calls
+from torch import Tensor
+
+
+def qkv(requires_grad: bool = False, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    torch.manual_seed(0)
+    shapes = ((2, 9, 4, 16), (2, 11, 2, 16), (2, 11, 2, 16))
+    return [torch.randn(shape, dtype=dtype, requires_grad=requires_grad) for shape in shapes]
+
+
+def gradients(out: Tensor, dout: Tensor, tensors: list[Tensor]) -> Any:
+    return torch.autograd.grad(out, tensors, dout, retain_graph=True)
+
+
+def assert_all_equal(left: Any, right: Any) -> None:
+    for x, y in zip(left, right, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_strides_are_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reaches the library is the caller's memory: heads outside, slices, repeats."""
+    seen: list[tuple[int, ...]] = []
+    real = _core.forward
+
+    def spy(*arguments: Any) -> Any:
+        seen.append(tuple(x.data_ptr() for x in arguments[:3]))
+        return real(*arguments)
+
+    monkeypatch.setattr(_core, "forward", spy)
+    together = torch.randn(2, 9, 3, 4, 16)
+    expanded = torch.randn(1, 9, 1, 16).expand(2, 9, 4, 16)
+    sliced = torch.randn(2, 18, 8, 40)[:, ::2, 1::2, 3:19]
+    for q, k, v in (together.unbind(2), (together[:, :, 0], expanded, sliced), (sliced, sliced, expanded)):
+        expected = tilewise.torch.attention(q.contiguous(), k.contiguous(), v.contiguous())
+        assert torch.equal(tilewise.torch.attention(q, k, v), expected)
+        assert seen[-1] == (q.data_ptr(), k.data_ptr(), v.data_ptr())
+
+
+def test_last_axis_of_another_stride() -> None:
+    wide = [torch.randn(2, 9, 16, 4, requires_grad=True) for _ in range(3)]
+    views = [x.transpose(2, 3) for x in wide]
+    dense = [x.contiguous() for x in views]
+    out, expected = tilewise.torch.attention(*views), tilewise.torch.attention(*dense)
+    assert torch.equal(out, expected)
+    dout = torch.randn(2, 9, 16, 4).transpose(2, 3)
+    assert_all_equal(gradients(out, dout, wide), gradients(expected, dout.contiguous(), wide))
+    one = torch.randn(2, 9, 1, 4).transpose(2, 3)  # contiguous to torch, though its last stride is 4
+    assert torch.equal(tilewise.torch.attention(one, one, one), tilewise.torch.attention(*[one.clone()] * 3))
+
+
+def test_strides_of_dout() -> None:
+    tensors = qkv(requires_grad=True)
+    out = tilewise.torch.attention(*tensors)
+    numbers = torch.randn_like(out)
+    expected = gradients(out, numbers, tensors)
+    wide = torch.zeros(2, 9, 4, 40)
+    wide[..., 5:21] = numbers
+    for dout in (wide[..., 5:21], numbers.mT.contiguous().mT, numbers.transpose(0, 1).contiguous().transpose(0, 1)):
+        assert_all_equal(gradients(out, dout, tensors), expected)
+    assert_all_equal(
+        gradients(out, torch.ones(()).expand_as(out), tensors), gradients(out, torch.ones_like(out), tensors)
+    )
+
+
+def test_only_lse_used() -> None:
+    q, k, v = qkv(requires_grad=True)
+    _, lse = tilewise.torch.attention(q, k, v, return_lse=True)
+    dq, dk, dv = torch.autograd.grad(lse.sum(), (q, k, v))
+    assert dq.abs().max() > 0
+    assert dk.abs().max() > 0
+    assert torch.equal(dv, torch.zeros_like(v))
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_one_gradient_alone(wanted: int) -> None:
+    tensors = qkv()
+    tensors[wanted].requires_grad_()
+    all_tensors = qkv(requires_grad=True)
+    alone = tilewise.torch.attention(*tensors)
+    expected = torch.autograd.grad(tilewise.torch.attention(*all_tensors).sum(), all_tensors)[wanted]
+    assert torch.equal(torch.autograd.grad(alone.sum(), tensors[wanted])[0], expected)
+
+
+def test_without_gradients() -> None:
+    q, k, v = qkv(requires_grad=True)
+    assert tilewise.torch.attention(q, k, v).grad_fn is not None
+    with torch.no_grad():
+        assert tilewise.torch.attention(q, k, v).grad_fn is None
+    with torch.inference_mode():
+        assert tilewise.torch.attention(q, k, v).is_inference()
+
+
+def test_results_into_memory_of_the_caller() -> None:
+    q, k, v = qkv()
+    expected = tilewise.torch.attention(q, k, v, return_lse=True)
+    out, lse = torch.empty(2, 9, 4, 16), torch.empty(2, 4, 9)
+    result = tilewise.torch.attention(q, k, v, out=out, lse=lse)
+    assert result[0] is out
+    assert result[1] is lse
+    assert_all_equal(result, expected)
+    assert tilewise.torch.attention(q, k, v, out=out) is out
+    with pytest.raises(ValueError, match="out and lse"):
+        tilewise.torch.attention(q.requires_grad_(), k, v, out=out)
+
+
+def test_out_dtype() -> None:
+    tensors = [x.requires_grad_() for x in qkv(dtype=torch.bfloat16)]
+    for dtype in (torch.float32, "float32"):
+        out = tilewise.torch.attention(*tensors, out_dtype=dtype)
+        assert out.dtype == torch.float32
+        assert [x.dtype for x in torch.autograd.grad(out.sum(), tensors)] == [torch.bfloat16] * 3
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float16, torch.bfloat16])
+def test_autocast(given: torch.dtype) -> None:
+    """To its type, as torch's own attention; other arguments stay."""
+    q, k, v = qkv()
+    sink = torch.randn(4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = tilewise.torch.attention(q.to(given), k, v.bfloat16(), sink=sink)
+        assert torch.nn.functional.scaled_dot_product_attention(q, q, q).dtype == torch.bfloat16
+    expected = tilewise.torch.attention(q.to(given).bfloat16(), k.bfloat16(), v.bfloat16(), sink=sink)
+    assert torch.equal(out, expected)
+
+
+def test_autocast_gives_gradients_in_the_type_of_the_argument() -> None:
+    tensors = qkv(requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = tilewise.torch.attention(*tensors)
+    assert [x.dtype for x in torch.autograd.grad(out.sum(), tensors)] == [torch.float32] * 3
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(32, 96)
+        self.sink = torch.nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).unbind(2)
+        out: Tensor = tilewise.torch.attention(q, k, v, causal=True, sink=self.sink)
+        return out.flatten(2)
+
+
+def test_module_can_be_copied_and_trained() -> None:
+    layer = Layer()
+    twin = copy.deepcopy(layer)
+    x = torch.randn(2, 7, 32)
+    for module in (layer, twin):
+        module(x).square().sum().backward()
+    assert_all_equal([p.grad for p in layer.parameters()], [p.grad for p in twin.parameters()])
+    assert all(p.grad.abs().max() > 0 for p in layer.parameters())
+
+
+def test_checkpoint_repeats_dropout() -> None:
+    q, k, v = qkv(requires_grad=True)
+
+    def call(*tensors: Tensor) -> Tensor:
+        out: Tensor = tilewise.torch.attention(*tensors, dropout_p=0.5)
+        return out
+
+    torch.manual_seed(1)
+    expected = torch.autograd.grad(call(q, k, v).square().sum(), (q, k, v))
+    torch.manual_seed(1)
+    out = torch.utils.checkpoint.checkpoint(call, q, k, v, use_reentrant=False)
+    assert_all_equal(torch.autograd.grad(out.square().sum(), (q, k, v)), expected)
+
+
+def test_argument_changed_before_the_backward() -> None:
+    q, k, v = qkv(requires_grad=True)
+    mask = torch.ones(11, dtype=torch.bool)
+    out = tilewise.torch.attention(q, k, v, mask=mask)
+    mask[3] = False
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_negative_bit() -> None:
+    """A view whose memory holds the negated numbers."""
+    numbers = torch.randn(2, 9, 4, 16, 2)
+    lazy = torch.view_as_complex(numbers).conj().imag
+    assert lazy.is_neg()
+    _, k, v = qkv()
+    assert torch.equal(tilewise.torch.attention(lazy, k, v), tilewise.torch.attention(-numbers[..., 1], k, v))
+
+
+def test_torch_before_the_exchange_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = qkv(requires_grad=True)
+    mask = torch.rand(9, 11) < 0.7
+
+    def both() -> list[Tensor]:
+        out = tilewise.torch.attention(*tensors, mask=mask)
+        return [out, *torch.autograd.grad(out.sum(), tensors)]
+
+    expected = both()
+    monkeypatch.setattr(_torch_calls, "LENDS", False)
+    assert_all_equal(both(), expected)
+
+
+def test_second_derivatives_are_refused() -> None:
+    q, k, v = qkv(requires_grad=True)
+    first = torch.autograd.grad(tilewise.torch.attention(q, k, v).sum(), q, create_graph=True)[0]
+    assert_all_equal([first], torch.autograd.grad(tilewise.torch.attention(q, k, v).sum(), [q]))
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        first.sum().backward()
+
+
+def test_transforms_are_refused() -> None:
+    q, k, v = qkv()
+    with pytest.raises(NotImplementedError, match=r"torch\.vmap"):
+        torch.vmap(lambda x: tilewise.torch.attention(x, x, x))(q[None])
+    with pytest.raises(NotImplementedError, match=r"torch\.func"):
+        torch.func.grad(lambda x: tilewise.torch.attention(x, k, v).sum())(q)
+
+
+def on_meta(x: Tensor) -> Tensor:
+    return x.to("meta")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (lambda q, k, v: (q.int(), k.int(), v.int()), ValueError, "q.dtype is int32"),
+        (lambda q, k, v: (q, k.half(), v), ValueError, "k.dtype is fp16 but q.dtype is fp32"),
+        (lambda q, k, v: (q.double(), k.double(), v.double()), TypeError, "q has type"),
+        (lambda q, k, v: (q[0, 0], k, v), ValueError, "q has 2 axes; it takes 3 to 4"),
+        (lambda q, k, v: (q.sum(), k, v), ValueError, "q has 0 axes; it takes 3 to 4"),
+        (lambda q, k, v: (q[0], k, v), ValueError, "needs cu_seqlens_q"),
+        (lambda q, k, v: (q[:, :, :3], k, v), ValueError, "3"),
+        (lambda q, k, v: (q, k[..., :8], v), ValueError, "k"),
+        (lambda q, k, v: (q.numpy(), k, v), TypeError, "q is a ndarray; tilewise.torch takes tensors"),
+        (lambda q, k, v: (q, on_meta(k), v), ValueError, "k is on meta but q is on cpu"),
+        (lambda q, k, v: (on_meta(q), k, v), ValueError, "k is on cpu but q is on meta"),
+        (lambda q, k, v: (q.to_sparse(), k, v), Exception, "."),
+    ],
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_bad_tensors(requires_grad: bool, change: Any, kind: type[Exception], message: str) -> None:
+    q, k, v = change(*qkv())
+    if requires_grad and isinstance(q, Tensor) and q.is_floating_point():
+        q.requires_grad_()
+    with pytest.raises(kind, match=message):
+        tilewise.torch.attention(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"casual": True}, TypeError, "no keyword 'casual'"),
+        ({"softmax_scale": float("nan")}, ValueError, "softmax_scale"),
+        ({"mask": np.ones((9, 11), bool)}, TypeError, "mask is a ndarray"),
+        ({"mask": torch.ones(9, 11)}, ValueError, "mask"),
+        ({"bias": torch.ones(9, 12)}, ValueError, "bias"),
+        ({"alibi_slopes": torch.ones(4, requires_grad=True)}, NotImplementedError, "alibi_slopes requires grad"),
+        ({"sink": torch.ones(4, dtype=torch.bfloat16)}, ValueError, "sink"),
+        ({"layout": "sbhd"}, ValueError, "layout is 'sbhd'"),
+        ({"dropout_p": 1.0}, ValueError, "dropout_p"),
+        ({"out_dtype": "float7"}, TypeError, "out_dtype"),
+        ({"block_table": torch.zeros(2, 1, dtype=torch.int32)}, NotImplementedError, "block_table"),
+    ],
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_bad_options(requires_grad: bool, options: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        tilewise.torch.attention(*qkv(requires_grad), **options)
+
+
+def test_forward_only_options_refuse_gradients() -> None:
+    q, k, v = qkv(requires_grad=True)
+    prior = {"prior_out": torch.zeros(2, 9, 4, 16), "prior_lse": torch.full((2, 4, 9), -torch.inf)}
+    with pytest.raises(NotImplementedError, match="prior_out is for calls without gradients"):
+        tilewise.torch.attention(q, k, v, **prior)
+    with torch.no_grad():
+        assert torch.equal(tilewise.torch.attention(q, k, v, **prior), tilewise.torch.attention(q, k, v))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_tensors_are_refused() -> None:
+    with pytest.raises(NotImplementedError, match=r"q is on cuda:0; tilewise\.torch serves"):
+        tilewise.torch.attention(*(x.cuda() for x in qkv()))
