@@ -17,6 +17,7 @@ from tokenizer import Tokenizer
 
 TEXT = pathlib.Path(__file__).resolve().parents[2] / "data" / "alice.txt"
 ATTENTIONS = {"Tilewise": attention.tiled, "naive": attention.naive}
+MOST_RUNS = 3
 
 
 class Cost(NamedTuple):
@@ -46,10 +47,11 @@ def prefill(model: Model, ids: Sequence[int], attend: attention.Attention) -> Co
     return Cost(total, model.attention.seconds, memory("VmHWM") - before)
 
 
-def measure(model: Model, ids: Sequence[int], runs: int) -> dict[str, Cost]:
-    """Medians of interleaved runs."""
+def measure(model: Model, ids: Sequence[int], seconds: float) -> dict[str, Cost]:
+    """Medians of interleaved runs: MOST_RUNS each, or as many as start within so many seconds."""
     costs: dict[str, list[Cost]] = {name: [] for name in ATTENTIONS}
-    for _ in range(runs):
+    started = time.perf_counter()
+    while len(costs["naive"]) < MOST_RUNS and time.perf_counter() - started < seconds:
         for name, attend in ATTENTIONS.items():
             costs[name].append(prefill(model, ids, attend))
     return {name: Cost(*map(statistics.median, zip(*rows, strict=True))) for name, rows in costs.items()}
@@ -88,7 +90,7 @@ def draw(results: dict[int, dict[str, Cost]], path: pathlib.Path) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", default="512,1024,2048,4096,8192", help="tokens, separated by commas")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=45, help="for one length (default: 45)")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG or PNG file; needs matplotlib")
     return parser.parse_args()
 
@@ -105,7 +107,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     results = {}
     for length in map(int, arguments.lengths.split(",")):
-        results[length] = measure(model, ids[:length], arguments.runs)
+        results[length] = measure(model, ids[:length], arguments.seconds)
         print_row(length, results[length])
     if arguments.picture:
         draw(results, arguments.picture)
