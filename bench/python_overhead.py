@@ -4,12 +4,15 @@ The C time is that of a loop in C++ over tw_attention_forward on the same memory
 is given. Both take turns, and medians of CPU time count.
 
     python bench/python_overhead.py --library build/src/libtilewise.so
+
+With PyTorch installed it has rows of tilewise.torch too.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import os
 import pathlib
 import statistics
@@ -69,6 +72,25 @@ def seconds_a_call(call: Callable[[], Any]) -> float:
     return (time.thread_time() - start) / CALLS
 
 
+def ways_of_torch() -> dict[str, Callable[[], Any]]:
+    """The same problem as tensors; nothing where PyTorch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return {}
+    import tilewise.torch
+    import torch
+
+    torch.set_num_threads(1)
+    q, k, v = (torch.ones(1, 1, 1, 8) for _ in range(3))
+    learned = torch.ones(1, 1, 1, 8, requires_grad=True)
+    attention = tilewise.torch.attention
+    return {
+        "tilewise.torch.attention": lambda: attention(q, k, v, threads=1),
+        "the same, causal, with lse": lambda: attention(q, k, v, threads=1, causal=True, return_lse=True),
+        "the same, recorded by autograd": lambda: attention(learned, k, v, threads=1),
+        "torch.ops.tilewise.forward": lambda: tilewise.torch.ops.forward(q, k, v, None, False, {"threads": 1}),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, required=True, help="libtilewise.so")
@@ -84,6 +106,7 @@ def main() -> None:
         "tilewise.attention, new out": lambda: tilewise.attention(q, k, v, threads=1),
         "_core.forward": lambda: _core.forward(q, k, v, out, None, None, False, {"threads": 1}),
     }
+    ways |= ways_of_torch()
     empty: Callable[[], Any] = lambda: None  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
         loop = compiled_loop(library, folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ import tilewise.torch
 import torch
 from tilewise import _core, _torch_calls
 from torch import Tensor
+
+
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def qkv(requires_grad: bool = False, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -289,3 +294,11 @@ def test_forward_only_options_refuse_gradients() -> None:
 def test_cuda_tensors_are_refused() -> None:
     with pytest.raises(NotImplementedError, match=r"q is on cuda:0; tilewise\.torch serves"):
         tilewise.torch.attention(*(x.cuda() for x in qkv()))
+
+
+def test_examples_of_the_documentation() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    examples = [x for x in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "import torch" in x]
+    assert examples
+    for example in examples:
+        exec(example, {})

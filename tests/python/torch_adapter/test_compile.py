@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 import tilewise.torch
 import torch
+import torch._inductor.config
 from tilewise import _torch_ops as ops
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -81,6 +83,8 @@ def test_dynamic_shapes_compile_once() -> None:
     assert counter.frame_count == 1
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler's C++ needs g++")
+@torch._inductor.config.patch({"compile_threads": 1, "cpp.vec_isa_ok": False})
 def test_inductor() -> None:
     """A whole block, so that the compiler has operations of its own around the call."""
     torch._dynamo.reset()
