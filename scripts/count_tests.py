@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Counts what ctest and pytest ran in the build trees given and prints, last, "N passed, N failed".
 
-A GoogleTest program counts each of its cases, so does pytest, any other test as one. A program that crashed, timed out or failed
-outside its cases counts as one failure more. Exits 1 if anything failed or nothing ran.
+A GoogleTest program counts each of its cases, so does pytest, any other test as one. A program that crashed, timed out
+or failed outside its cases counts as one failure more. Exits 1 if anything failed or nothing ran.
 """
 
 import json
