@@ -94,7 +94,7 @@ def backward(
     q, k, v, out, lse = arrays
     if dout is None:
         dout = torch.zeros_like(out)
-    elif dout.stride(-1) != 1:  # a sum's gradient is one number with strides 0
+    elif dout.stride(-1) != 1 or dout.is_neg():  # a sum's gradient is one number with strides 0
         dout = dout.clone(memory_format=torch.contiguous_format)
     gradients = empty_gradients(q, k, v, wanted, options)
     if LENDS:

@@ -193,11 +193,12 @@ def test_argument_changed_before_the_backward() -> None:
 
 def test_negative_bit() -> None:
     """A view whose memory holds the negated numbers."""
-    numbers = torch.randn(2, 9, 4, 16, 2)
-    lazy = torch.view_as_complex(numbers).conj().imag
+    q, k, v = qkv()
+    lazy = torch._neg_view(q)
     assert lazy.is_neg()
-    _, k, v = qkv()
-    assert torch.equal(tilewise.torch.attention(lazy, k, v), tilewise.torch.attention(-numbers[..., 1], k, v))
+    assert torch.equal(tilewise.torch.attention(lazy, k, v), tilewise.torch.attention(-q, k, v))
+    out = tilewise.torch.attention(q.requires_grad_(), k, v)
+    assert_all_equal(gradients(out, lazy.detach(), [q]), gradients(out, -q.detach(), [q]))
 
 
 def test_torch_before_the_exchange_api(monkeypatch: pytest.MonkeyPatch) -> None:
