@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
 
@@ -218,8 +219,8 @@ TEST(Growth, OfMerge) {
   m.lse_parts = c.a.lse, m.lse_parts.data = part_lse.data();
   m.out = c.a.out;
   m.lse = c.a.lse;
-  c.out = Call::untouched(static_cast<int64_t>(c.out.size()));
-  c.lse = Call::untouched(static_cast<int64_t>(c.lse.size()));
+  std::fill(c.out.begin(), c.out.end(), kUntouched);
+  std::fill(c.lse.begin(), c.lse.end(), kUntouched);
   const auto run = [&](const tw_merge* merge) { return outcome(tw_attention_merge(merge, nullptr), {&c.out, &c.lse}); };
   EXPECT_EQ(working_prefixes(m, run), 11);  // all that hold `out`; `lse` is optional
   expect_zero_tails(m, run);
