@@ -26,12 +26,12 @@ constexpr int32_t kThreadsOfChild = 1;
 #else
 constexpr int32_t kThreadsOfChild = 4;
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kChildMayAllocate = false;
 #else
 constexpr bool kChildMayAllocate = true;
 #endif
-constexpr const char* kWhyNot = "ASan keeps no fork out of its allocator, as glibc does: a child may find it locked";
+constexpr const char* kWhyNot = "sanitizers keep no fork out of their allocator, as glibc does: a child may find it locked";
 constexpr unsigned kPatience = 30;  // seconds, after which a child that hangs is ended
 
 // Returns the child's exit code, or what ended it.
