@@ -31,7 +31,8 @@ constexpr bool kChildMayAllocate = false;
 #else
 constexpr bool kChildMayAllocate = true;
 #endif
-constexpr const char* kWhyNot = "sanitizers keep no fork out of their allocator, as glibc does: a child may find it locked";
+constexpr const char* kWhyNot =
+    "sanitizers keep no fork out of their allocator, as glibc does: a child may find it locked";
 constexpr unsigned kPatience = 30;  // seconds, after which a child that hangs is ended
 
 // Returns the child's exit code, or what ended it.
