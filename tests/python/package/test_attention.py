@@ -269,3 +269,14 @@ def test_no_keys_give_zero() -> None:
     out, lse = tilewise.attention(q, k, k, return_lse=True)
     assert not out.any()
     assert np.isneginf(lse).all()
+
+
+def test_packed_arrays_have_one_layout(rng: np.random.Generator) -> None:
+    """With heads first only 4-D arrays are turned."""
+    offsets = np.array([0, 7, 12], np.int32)
+    q, k, v = random(rng, 12, 4, 16), random(rng, 2, 9, 4, 16), random(rng, 2, 9, 4, 16)
+    out, lse = tilewise.attention(q, k, v, cu_seqlens_q=offsets, return_lse=True)
+    k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
+    turned, turned_lse = tilewise.attention(q, k, v, cu_seqlens_q=offsets, return_lse=True, layout="bhsd")
+    assert np.array_equal(turned, out)
+    assert np.array_equal(turned_lse, lse)

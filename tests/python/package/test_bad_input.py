@@ -28,6 +28,10 @@ def call(q: Any = X, k: Any = X, v: Any = X, **options: Any) -> Callable[[], Any
     return lambda: tilewise.attention(q, k, v, **options)
 
 
+def backward(**options: Any) -> Callable[[], Any]:
+    return lambda: tilewise.attention_backward(X, X, X, X, X, np.zeros((1, 2, 5), np.float32), **options)
+
+
 BAD: list[tuple[str, type[Exception], Callable[[], Any], str]] = [
     ("object arrays", TypeError, call(q=X.astype(object)), "q has type object"),
     ("float64", TypeError, call(X.astype(np.float64)), "q has type float64"),
@@ -99,6 +103,9 @@ BAD: list[tuple[str, type[Exception], Callable[[], Any], str]] = [
     ("view of a type", TypeError, call(q=(0, "f4", (1, 5, 2, 8), None)), "q has type f4"),
     ("view of strides", ValueError, call(q=(0, "float32", (1, 5, 2, 8), (1,))), "q: a view of 4 axes has 1 strides"),
     ("view without memory", ValueError, call(q=tilewise.without_memory((1, 5, 2, 8))), "q"),
+    ("gradient of no bias", ValueError, backward(want=("bias",)), "dbias is wanted but bias is absent"),
+    ("gradient of no sink", ValueError, backward(want=("q", "sink")), "dsink is wanted but sink is absent"),
+    ("array for a gradient of no bias", ValueError, backward(dbias=np.zeros((5, 5), np.float32)), "bias is absent"),
     ("parts to merge", ValueError, lambda: tilewise.merge(X, X), "lse_parts"),
     ("numbers of parts", ValueError, lambda: tilewise.merge(X[None].repeat(3, 0), X[0, :2].repeat(2, 0)), "parts"),
 ]

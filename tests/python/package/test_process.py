@@ -143,3 +143,33 @@ def test_imports_without_numpy() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=60
     )
     assert answer.stdout == "forward\n"
+
+
+def test_no_memory_for_objects() -> None:
+    """Each allocation of Python's in a call fails once: an exception and no more."""
+    pytest.importorskip("_testcapi")
+    program = """
+        import _testcapi
+        import numpy as np
+        import tilewise
+        q = np.zeros((1, 300, 2, 8), np.float32)
+        mask = np.ones((300, 300), bool)
+        expected = tilewise.attention(q, q, q, mask=mask, window=(3, None), return_lse=True)
+        failures = 0
+        for at in range(100):
+            result = None
+            _testcapi.set_nomemory(at, at + 1)
+            try:
+                result = tilewise.attention(q, q, q, mask=mask, window=(3, None), return_lse=True)
+            except MemoryError:
+                failures += 1
+            finally:
+                _testcapi.remove_mem_hooks()
+            assert result is None or all(np.array_equal(x, y) for x, y in zip(result, expected))
+        assert failures > 3
+        print("done")
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (answer.returncode, answer.stdout) == (0, "done\n"), answer.stderr

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/calls.h"
+#include "binding/calls.h"
+#include "binding/results.h"
 #include "core/device.h"
-#include "core/results.h"
 #include "traffic/traffic.h"
 
 namespace tilewise::python {

@@ -1,9 +1,9 @@
-#include "core/calls.h"
+#include "binding/calls.h"
 
 #include <optional>
 
-#include "core/output.h"
-#include "core/results.h"
+#include "binding/output.h"
+#include "binding/results.h"
 
 namespace tilewise::python {
 namespace {
@@ -36,6 +36,12 @@ int32_t dtype_named(nb::handle name, int32_t otherwise) {
 }
 
 bool is_true(nb::handle object) { return object.ptr() == Py_True; }
+
+// A new gradient takes its shape from its argument.
+void require_argument(nb::handle gradient, const tw_tensor& argument, const char* name) {
+  if (!is_true(gradient) || argument.dtype != TW_NONE) return;
+  raise(PyExc_ValueError, "d%s is wanted but %s is absent", name, name);
+}
 
 // A gradient: an array given, True for a new one, None for none.
 class Gradient {
@@ -78,6 +84,8 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
   Arrays arrays(heads_first);
   auto [problem, rank] = read_call(arrays, q, k, v, options);
+  require_argument(gradients[3], problem.bias, "bias");
+  require_argument(gradients[4], problem.sink, "sink");
   problem.out = arrays.read(out, {"out", 4, 3, true, false});
   problem.lse = arrays.read(lse, {"lse", 3, 2, false, false});
 

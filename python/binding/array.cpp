@@ -1,10 +1,10 @@
-#include "core/array.h"
+#include "binding/array.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/foreign.h"
-#include "core/numpy.h"
+#include "binding/foreign.h"
+#include "binding/numpy.h"
 
 namespace tilewise::python {
 namespace {
@@ -86,6 +86,7 @@ Arrays::~Arrays() {
 }
 
 Array Arrays::open(nb::handle object, const char* name) {
+  held_.push_back(nb::borrow(object));
   if (numpy::is_array(object)) return numpy::read(object, name);
   if (PyTuple_Check(object.ptr())) return read_view(object, name);
   Array array;
@@ -104,12 +105,14 @@ tw_tensor Arrays::fit(const Array& array, const Place& place) {
     tensor.shape[missing + axis] = array.shape[axis];
     tensor.stride[missing + axis] = array.stride[axis];
   }
-  return place.has_heads && heads_first_ ? tw_tensor_swap(tensor, 1, 2) : tensor;
+  return swaps(place, array.rank) ? tw_tensor_swap(tensor, 1, 2) : tensor;
 }
 
 // By __dlpack__, which gives a capsule with memory to be handed back.
 Array Arrays::import(nb::handle object, const char* name) {
   const nb::object capsule = foreign::capsule_of(object, name);
+  // What is taken must find room at once, or its memory would never go back.
+  versioned_.reserve(versioned_.size() + 1), managed_.reserve(managed_.size() + 1);
   if (auto* managed = foreign::take<dlpack::VersionedManaged>(capsule)) {
     versioned_.push_back(managed);
     if (managed->version.major != 1) {

@@ -1,7 +1,7 @@
 // NumPy's arrays, read and made without its headers. NumPy is not imported: there are none of its arrays before it is.
 #pragma once
 
-#include "core/array.h"
+#include "binding/array.h"
 
 namespace tilewise::python::numpy {
 

@@ -1,4 +1,4 @@
-#include "core/numpy.h"
+#include "binding/numpy.h"
 
 #include <algorithm>
 
@@ -114,8 +114,11 @@ nb::object make(const Array& array) {
   const Module& numpy = module();
   const nb::object type = dtype_of(array.dtype);
   const nb::object shape = nb::steal(PyTuple_New(array.rank));
+  if (!shape.is_valid()) throw nb::python_error();
   for (int axis = 0; axis < array.rank; ++axis) {
-    PyTuple_SET_ITEM(shape.ptr(), axis, PyLong_FromLongLong(array.shape[axis]));
+    PyObject* extent = PyLong_FromLongLong(array.shape[axis]);
+    if (!extent) throw nb::python_error();
+    PyTuple_SET_ITEM(shape.ptr(), axis, extent);
   }
   PyObject* arguments[] = {shape.ptr(), type.ptr()};
   PyObject* made = PyObject_Vectorcall(numpy.empty, arguments, 2, nullptr);

@@ -1,7 +1,7 @@
 // The keywords of a call, as fields of tw_attention.
 #pragma once
 
-#include "core/array.h"
+#include "binding/array.h"
 
 namespace tilewise::python {
 
@@ -9,6 +9,9 @@ struct Call {
   tw_attention problem;
   int rank;  // of q: 3 if packed without a leading axis, then out has 3 axes too and lse 2
 };
+
+// {keyword: "tensor", "flag", "float", "int", "unsigned" or "window"}.
+nb::dict keywords();
 
 // q, k and v, then what `options` holds: a keyword that is None counts as absent. Results are not filled in.
 // Raises TypeError for a keyword that no field has.

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/dlpack.h"
-#include "core/errors.h"
+#include "binding/dlpack.h"
+#include "binding/errors.h"
 
 namespace tilewise::python {
 
@@ -50,14 +50,14 @@ struct Place {
   const char* name;
   int axes;        // of the field
   int least_axes;  // an array with fewer than `axes` gets axes of extent 1 in front
-  bool has_heads;  // axes 1 and 2 are those of tokens and heads, exchanged where heads come first
+  bool has_heads;  // axes 1 and 2 of a 4-D array are tokens and heads, exchanged where heads come first
   bool is_written;
 };
 
-// The arrays of one call: reads them, holds them to one device, keeps borrowed memory until the call ends.
+// The arrays of one call: reads them, holds them to one device, keeps them and what they lend until the call ends.
 class Arrays {
  public:
-  explicit Arrays(bool heads_first) : heads_first_(heads_first) {}
+  explicit Arrays(bool heads_first) : heads_first_(heads_first) { held_.reserve(kUsual); }
   ~Arrays();
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;
@@ -68,16 +68,20 @@ class Arrays {
   tw_tensor fit(const Array& array, const Place& place);
   tw_tensor read(nb::handle object, const Place& place) { return fit(open(object, place.name), place); }
 
-  bool heads_first() const { return heads_first_; }
+  // Whether an array of so many axes has heads before tokens at this place.
+  bool swaps(const Place& place, int rank) const { return place.has_heads && heads_first_ && rank == 4; }
   dlpack::Device device() const { return device_; }
 
  private:
+  static constexpr size_t kUsual = 8;  // arrays of most calls
+
   Array import(nb::handle object, const char* name);
   void check_device(const Array& array, const char* name);
 
   bool heads_first_;
   dlpack::Device device_{0, 0};
   const char* first_name_ = nullptr;
+  std::vector<nb::object> held_;  // other threads may drop the caller's references meanwhile
   std::vector<dlpack::Managed*> managed_;
   std::vector<dlpack::VersionedManaged*> versioned_;
 };

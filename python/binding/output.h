@@ -1,7 +1,7 @@
 // Results: arrays of the caller, or new ones of the kind of another array of the call.
 #pragma once
 
-#include "core/array.h"
+#include "binding/array.h"
 
 namespace tilewise::python {
 

@@ -1,4 +1,4 @@
-#include "core/options.h"
+#include "binding/options.h"
 
 #include <cstring>
 #include <variant>
@@ -7,19 +7,26 @@ namespace tilewise::python {
 namespace {
 
 struct TensorField {
+  static constexpr const char* kKind = "tensor";
   tw_tensor tw_attention::*tensor;
   int axes, least_axes;
   bool has_heads = false;
 };
 template <class Number>
 struct NumberField {
+  static constexpr const char* kKind = std::is_floating_point_v<Number> ? "float"
+                                       : std::is_unsigned_v<Number>     ? "unsigned"
+                                                                        : "int";
   Number tw_attention::*number;
   uint32_t flag = 0;  // that says it is set
 };
 struct Flag {
+  static constexpr const char* kKind = "flag";
   uint32_t flag;
 };
-struct Window {};  // (left, right), each a length or None
+struct Window {  // (left, right), each a length or None
+  static constexpr const char* kKind = "window";
+};
 
 using Field = std::variant<TensorField, NumberField<int32_t>, NumberField<int64_t>, NumberField<uint64_t>,
                            NumberField<float>, Flag, Window>;
@@ -161,6 +168,14 @@ struct Setter {
 
 }  // namespace
 
+nb::dict keywords() {
+  nb::dict kinds;
+  for (const Keyword& keyword : kKeywords) {
+    kinds[keyword.name] = std::visit([](const auto& field) { return field.kKind; }, keyword.field);
+  }
+  return kinds;
+}
+
 Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dict options) {
   Call call;
   tw_attention& problem = call.problem;
@@ -172,6 +187,7 @@ Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dic
 
   PyObject *name = nullptr, *value = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(options.ptr(), &at, &name, &value);) {
+    const nb::object kept_name = nb::borrow(name), kept = nb::borrow(value);  // an array's code may change the dict
     const Keyword& keyword = keyword_of(name);
     if (value != Py_None) std::visit(Setter{arrays, problem, keyword.name, value}, keyword.field);
   }

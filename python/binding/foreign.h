@@ -1,7 +1,7 @@
 // Arrays of other libraries than NumPy, by DLPack.
 #pragma once
 
-#include "core/array.h"
+#include "binding/array.h"
 
 namespace tilewise::python::foreign {
 

@@ -1,4 +1,4 @@
-#include "core/errors.h"
+#include "binding/errors.h"
 
 #include <cstdarg>
 

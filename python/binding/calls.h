@@ -1,8 +1,8 @@
-// The calls of the C interface, on Python's arrays. Options are those of core/options.h; heads_first: 4-D arrays are
+// The calls of the C interface, on Python's arrays. Options are those of binding/options.h; heads_first: 4-D arrays are
 // (B,H,S,D) rather than (B,S,H,D).
 #pragma once
 
-#include "core/errors.h"
+#include "binding/errors.h"
 
 namespace tilewise::python {
 

@@ -1,13 +1,13 @@
-#include "core/output.h"
+#include "binding/output.h"
 
-#include "core/foreign.h"
-#include "core/numpy.h"
+#include "binding/foreign.h"
+#include "binding/numpy.h"
 
 namespace tilewise::python {
 namespace {
 
-Array array_of(const Wanted& wanted, const Place& place, bool heads_first) {
-  const tw_tensor tensor = place.has_heads && heads_first ? tw_tensor_swap(wanted.tensor, 1, 2) : wanted.tensor;
+Array array_of(const Wanted& wanted, const Place& place, const Arrays& arrays) {
+  const tw_tensor tensor = arrays.swaps(place, wanted.rank) ? tw_tensor_swap(wanted.tensor, 1, 2) : wanted.tensor;
   Array array;
   array.dtype = tensor.dtype;
   array.rank = wanted.rank;
@@ -23,7 +23,7 @@ Output::Output(Arrays& arrays, nb::handle given, const Place& place, const Wante
     tensor_ = arrays.read(given, place);
     return;
   }
-  Array array = array_of(wanted, place, arrays.heads_first());
+  Array array = array_of(wanted, place, arrays);
   if (numpy::is_array(like)) {
     object_ = numpy::make(array);
     tensor_ = arrays.read(object_, place);

@@ -1,7 +1,7 @@
 // What the results of a call look like.
 #pragma once
 
-#include "core/options.h"
+#include "binding/options.h"
 
 namespace tilewise::python {
 

@@ -2,7 +2,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include "core/calls.h"
+#include "binding/calls.h"
+#include "binding/options.h"
 
 NB_MODULE(_core, m) {
   using namespace tilewise::python;
@@ -20,4 +21,5 @@ NB_MODULE(_core, m) {
   m.def("traffic", traffic, any("q"), any("k"), any("v"), nb::arg("backward"), nb::arg("heads_first"),
         nb::arg("fast_memory"), nb::arg("options"));
   m.attr("version") = tw_version();
+  m.attr("keywords") = keywords();
 }

@@ -1,4 +1,4 @@
-#include "core/foreign.h"
+#include "binding/foreign.h"
 
 #include <nanobind/ndarray.h>
 
@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 
 namespace tilewise::python::foreign {
@@ -124,10 +125,14 @@ nb::object make(Array& array) {
     if (__builtin_mul_overflow(bytes, shape[axis], &bytes)) throw std::bad_alloc();
   }
   if (bytes > std::numeric_limits<size_t>::max() - kAlignment) throw std::bad_alloc();
-  array.data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
-  if (!array.data) throw std::bad_alloc();
+  const auto free = [](void* memory) noexcept { std::free(memory); };
+  std::unique_ptr<void, decltype(free)> memory(std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment),
+                                               free);
+  if (!memory) throw std::bad_alloc();
+  array.data = memory.get();
   set_row_major(array);
-  const nb::capsule owner(array.data, [](void* memory) noexcept { std::free(memory); });
+  const nb::capsule owner(array.data, free);
+  memory.release();
   const nb::dlpack::dtype dtype{type.dlpack.code, type.dlpack.bits, type.dlpack.lanes};
   return nb::cast(nb::ndarray<nb::array_api>(array.data, array.rank, shape.data(), owner, nullptr, dtype));
 }
