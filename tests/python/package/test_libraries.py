@@ -1,4 +1,4 @@
-"""Arrays of other libraries, by DLPack: one made here, which needs no framework, and torch where it is installed."""
+"""Arrays of other libraries, by DLPack: one made here, which needs no framework."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tilewise
 from oracle import Float32, random
+from tilewise import _core
 
 Inputs = tuple[Float32, Float32, Float32]
 
@@ -177,17 +178,21 @@ def test_results_outlive_their_inputs(rng: np.random.Generator) -> None:
     assert np.array_equal(out, expected)
 
 
-def test_torch(qkv: Inputs) -> None:
-    torch = pytest.importorskip("torch")
-    expected = tilewise.attention(*qkv, causal=True)
-    tensors = [torch.from_numpy(x) for x in qkv]
-    out = tilewise.attention(*tensors, causal=True)
-    assert isinstance(out, torch.Tensor)
-    assert np.array_equal(out.numpy(), expected)
-    short = [x.to(torch.bfloat16) for x in tensors]
-    assert tilewise.attention(*short).dtype is torch.bfloat16
-    assert tilewise.attention(*short, out_dtype=torch.float32).dtype is torch.float32
-    merged, _ = tilewise.merge([out, out], [torch.zeros(2, 4, 19)] * 2)
-    assert torch.equal(merged, out)
-    with pytest.raises(ValueError, match="requires grad"):
-        tilewise.attention(tensors[0].requires_grad_(), *tensors[1:])
+def test_arrays_are_kept_until_the_call_ends(qkv: Inputs) -> None:
+    """Those that only the dict of options holds, which code of another array changes."""
+    mask = np.ones((19, 23), bool)
+    gone = weakref.ref(mask)
+    alive: list[bool] = []
+
+    class Clearing(Producer):
+        def __dlpack__(self) -> Any:
+            options.clear()
+            alive.append(gone() is not None)
+            return super().__dlpack__()
+
+    options: dict[str, Any] = {"mask": mask, "bias": Clearing(np.zeros((19, 23), np.float32))}
+    del mask
+    out = _core.forward(*qkv, None, None, None, False, options)
+    assert alive == [True]
+    assert gone() is None
+    assert np.array_equal(out, tilewise.attention(*qkv))
