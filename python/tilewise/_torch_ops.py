@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tilewise import _core
 from tilewise import _torch_calls as calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# The options in the order of the schema. SymInt: a length may be a symbol of the compiler.
-TENSORS = (
-    "bias", "sink", "mask", "key_begin", "key_end", "q_positions", "k_positions", "alibi_slopes", "dropout_state",
-    "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "leftpad_k", "batch_index_k", "prior_out", "prior_lse",
-    "block_table", "q_scale", "k_scale", "v_scale",
-)  # fmt: skip
-FLAGS = ("causal", "top_left", "mask_tail", "deterministic", "batch_invariant", "scale_per_sequence", "v_in_k")
-FLOATS = ("softmax_scale", "softcap", "dropout_p")
-UNSIGNED = ("dropout_seed", "dropout_offset")
-INTEGERS = (
-    "window_left", "window_right", "attention_chunk", *UNSIGNED, "max_seqlen_q", "max_seqlen_k",
-    "threads", "num_splits", "sm_margin",
-)  # fmt: skip
+
+def _named(*kinds: str) -> tuple[str, ...]:
+    return tuple(name for name, kind in _core.keywords.items() if kind in kinds)
+
+
+# The options in the order of the schema; `window` is given by its sides. SymInt: a length may be a compiler's symbol.
+TENSORS = _named("tensor")
+FLAGS = _named("flag")
+FLOATS = _named("float")
+UNSIGNED = _named("unsigned")
+INTEGERS = _named("int", "unsigned")
 OPTIONS = (*TENSORS, *FLAGS, *FLOATS, *INTEGERS)
+# Places of q, k, v, bias and sink among the arguments of the forward.
+DIFFERENTIABLE = (0, 1, 2, 5 + OPTIONS.index("bias"), 5 + OPTIONS.index("sink"))
 
 _SCHEMA = ", ".join(
     [
@@ -170,9 +171,9 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[
         return tuple(gradients)
     arrays, tensors = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
     options = dict(zip(OPTIONS, (*tensors, *ctx.others), strict=True))
-    places = (0, 1, 2, 5, 6)  # of q, k, v, bias and sink among the arguments
-    wanted = [ctx.needs_input_grad[place] for place in places]
-    for place, gradient in zip(places, backward(dout, dlse, arrays, wanted, ctx.heads_first, options), strict=True):
+    wanted = [ctx.needs_input_grad[place] for place in DIFFERENTIABLE]
+    computed = backward(dout, dlse, arrays, wanted, ctx.heads_first, options)
+    for place, gradient in zip(DIFFERENTIABLE, computed, strict=True):
         gradients[place] = gradient
     return tuple(gradients)
 

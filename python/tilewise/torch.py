@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tilewise import _torch_calls as calls
 from tilewise import _torch_ops as ops
@@ -30,7 +31,8 @@ __all__ = ["attention", "dropout_state"]
 
 DEVICES = ("cpu", "meta")  # that the operators have kernels for
 DIFFERENTIABLE = ("bias", "sink")  # of the options
-ARRAYS = frozenset(("q", "k", "v", *ops.TENSORS))
+REQUIRED = ("q", "k", "v")
+ARRAYS = frozenset((*REQUIRED, "out", "lse", *ops.TENSORS))
 DROPOUT = ("dropout_seed", "dropout_offset", "dropout_state")
 
 
@@ -63,20 +65,23 @@ def attention(
         ValueError, TypeError, NotImplementedError, MemoryError: see `tilewise`. NotImplementedError also for other
             devices than the CPU and for gradients that are not computed. RuntimeError for second derivatives.
     """
-    is_heads_first = layout != "bshd" and heads_first(layout) and q.dim() == 4
+    is_heads_first = heads_first(layout)
+    plain = _are_plain(q, k, v, options)
     if torch._C._is_any_autocast_enabled():
         q, k, v = _autocast(q, k, v)
     if options.get("dropout_p") and not any(options.get(name) is not None for name in DROPOUT):
-        options["dropout_state"] = dropout_state()
-    plain = _are_plain(q, k, v, options)
+        options["dropout_state"] = torch.empty(2, dtype=torch.int64, device="meta") if q.is_meta else dropout_state()
     q, k, v = _with_unit_stride(q), _with_unit_stride(k), _with_unit_stride(v)
     needs_grad = torch.is_grad_enabled() and _need_grad(q, k, v, options)
     dtype = out_dtype if out_dtype is None else _dtype(out_dtype)
 
     if out is not None or lse is not None:
-        if needs_grad or not plain:
+        written = {"out": out, "lse": lse}
+        if needs_grad or not _are_plain(q, k, v, written) or not plain or _autograd_follows(written):
             raise ValueError("out and lse are written in place, which neither autograd nor a compiler can follow")
-        return calls.forward(q, k, v, out, return_lse if lse is None else lse, dtype, is_heads_first, options)
+        result = calls.forward(q, k, v, out, return_lse if lse is None else lse, dtype, is_heads_first, options)
+        _count_writes(written)
+        return result
     if not plain:
         both = ops.forward(q, k, v, dtype, is_heads_first, options)
         return both if return_lse else both[0]
@@ -88,7 +93,7 @@ def attention(
 
 def dropout_state(generator: torch.Generator | None = None) -> Tensor:
     """int64 (2), a seed and an offset for `dropout_state=`, from torch's generator of the CPU or the one given."""
-    return torch.randint(2**62, (2,), generator=generator)
+    return torch.randint(2**62, (2,), generator=generator, device="cpu")
 
 
 class _Attention(torch.autograd.Function):
@@ -163,6 +168,18 @@ def _need_grad(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> b
     return needed
 
 
+def _autograd_follows(written: Mapping[str, Tensor | None]) -> bool:
+    follows: bool = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in written.values())
+    return follows
+
+
+def _count_writes(written: Mapping[str, Tensor | None]) -> None:
+    """So that a graph that saved one of these tensors earlier refuses its backward."""
+    for x in written.values():
+        if x is not None and not x.is_inference():
+            torch.autograd.graph.increment_version(x)
+
+
 def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> bool:
     """Whether all tensors are memory as it is, and nothing looks on. Raises for other arrays and devices."""
     plain: bool = not _is_watched()
@@ -176,7 +193,15 @@ def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> b
             plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and value.is_cpu and not value.is_neg()
     if not plain:
         _check_arrays({"q": q, "k": k, "v": v, **options})
+    elif forward_ad._current_level >= 0:
+        _refuse_tangents({"q": q, "k": k, "v": v, **options})
     return plain
+
+
+def _refuse_tangents(arguments: Mapping[str, Any]) -> None:
+    for name, x in arguments.items():
+        if isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None:
+            raise NotImplementedError(f"{name} has a tangent; tilewise.torch.attention has no forward-mode derivatives")
 
 
 def _is_watched() -> bool:
@@ -194,7 +219,7 @@ def _is_watched() -> bool:
 def _check_arrays(arguments: Mapping[str, Any]) -> None:
     device = None
     for name, x in arguments.items():
-        if name not in ARRAYS or (x is None and name in ops.TENSORS):
+        if name not in ARRAYS or (x is None and name not in REQUIRED):
             continue
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}; tilewise.torch takes tensors")

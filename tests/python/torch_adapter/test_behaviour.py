@@ -119,6 +119,56 @@ def test_results_into_memory_of_the_caller() -> None:
         tilewise.torch.attention(q.requires_grad_(), k, v, out=out)
 
 
+def test_writes_are_seen_by_autograd() -> None:
+    q, k, v = qkv()
+    out, lse = torch.empty(2, 9, 4, 16), torch.empty(2, 4, 9)
+    weights = torch.ones(2, 9, 4, 1, requires_grad=True)
+    for result in (out, lse):
+        result.zero_()
+        loss = (weights.sum() * result).sum()
+        tilewise.torch.attention(q, k, v, out=out, lse=lse)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    with pytest.raises(ValueError, match="out and lse"):
+        tilewise.torch.attention(q, k, v, out=out.requires_grad_())
+    with torch.no_grad():
+        assert tilewise.torch.attention(q, k, v, out=out) is out
+    with torch.inference_mode():
+        tilewise.torch.attention(q, k, v, out=torch.empty(2, 9, 4, 16))
+    with pytest.raises(TypeError, match=r"out is a ndarray; tilewise\.torch takes tensors"):
+        tilewise.torch.attention(q, k, v, out=out.detach().numpy())
+
+
+def test_forward_mode_is_refused() -> None:
+    q, k, v = qkv()
+    bias = torch.zeros(9, 11)
+    with torch.autograd.forward_ad.dual_level():
+        assert tilewise.torch.attention(q, k, v, bias=bias, causal=True) is not None
+        dual = [torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)) for x in (q, bias)]
+        with pytest.raises(NotImplementedError, match=r"^q has a tangent"):
+            tilewise.torch.attention(dual[0], k, v)
+        with pytest.raises(NotImplementedError, match=r"^bias has a tangent"):
+            tilewise.torch.attention(q, k, v, bias=dual[1])
+
+
+def test_dropout_on_other_devices_than_the_default() -> None:
+    q, k, v = qkv()
+    on_meta_device = [on_meta(x) for x in (q, k, v)]
+    assert tilewise.torch.attention(*on_meta_device, dropout_p=0.5).shape == q.shape
+    with torch.device("meta"):
+        assert tilewise.torch.attention(q, k, v, dropout_p=0.5).is_cpu
+
+
+def test_packed_queries_with_heads_first() -> None:
+    """Only 4-D tensors are turned."""
+    _, k, v = qkv()
+    q, offsets = torch.randn(18, 4, 16), torch.tensor([0, 9, 18], dtype=torch.int32)
+    expected = tilewise.torch.attention(q, k, v, cu_seqlens_q=offsets, return_lse=True)
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    got = tilewise.torch.attention(q, k, v, cu_seqlens_q=offsets, return_lse=True, layout="bhsd")
+    assert_all_equal(got, expected)
+
+
 def test_out_dtype() -> None:
     tensors = [x.requires_grad_() for x in qkv(dtype=torch.bfloat16)]
     for dtype in (torch.float32, "float32"):
@@ -258,6 +308,14 @@ def test_bad_tensors(requires_grad: bool, change: Any, kind: type[Exception], me
         q.requires_grad_()
     with pytest.raises(kind, match=message):
         tilewise.torch.attention(q, k, v)
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_other_arrays_are_refused(layout: Any, autocast: bool) -> None:
+    q, k, v = qkv()
+    with torch.autocast("cpu", enabled=autocast), pytest.raises(TypeError, match="q is a ndarray"):
+        tilewise.torch.attention(q.numpy(), k, v, layout=layout)
 
 
 @pytest.mark.parametrize(
