@@ -4,31 +4,16 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/device.h"
 #include "cpu/runs_on.h"
+#include "other_processor.h"
 #include "served_by.h"
 
 namespace tilewise::cases {
 namespace {
 
-class ArmTest : public testing::Test {
+class ArmTest : public OtherProcessorTest {
  protected:
-  ~ArmTest() override { pretend(real); }
-
-  static void have(const Arm& arm) {
-    Cpu cpu = this_cpu();
-    cpu.arm = arm;
-    pretend(cpu);
-  }
-
-  static std::string refusal_of(bool (*needs)(int32_t, Text&)) {
-    Text why_not;
-    const bool runs = needs(0, why_not);
-    EXPECT_EQ(runs, why_not.empty());
-    return why_not.chars;
-  }
-
-  const Cpu real = this_cpu();
+  static void have(const Arm& arm) { OtherProcessorTest::have(&Cpu::arm, arm); }
 };
 
 TEST_F(ArmTest, WhatIsMissingIsNamed) {

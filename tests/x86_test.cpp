@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "core/device.h"
 #include "cpu/runs_on.h"
+#include "other_processor.h"
 #include "served_by.h"
 
 namespace tilewise::cases {
@@ -18,24 +18,9 @@ X86 without(std::initializer_list<bool X86::*> parts) {
   return x86;
 }
 
-class X86Test : public testing::Test {
+class X86Test : public OtherProcessorTest {
  protected:
-  ~X86Test() override { pretend(real); }
-
-  static void have(const X86& x86) {
-    Cpu cpu = this_cpu();
-    cpu.x86 = x86;
-    pretend(cpu);
-  }
-
-  static std::string refusal_of(bool (*needs)(int32_t, Text&)) {
-    Text why_not;
-    const bool runs = needs(0, why_not);
-    EXPECT_EQ(runs, why_not.empty());
-    return why_not.chars;
-  }
-
-  const Cpu real = this_cpu();
+  static void have(const X86& x86) { OtherProcessorTest::have(&Cpu::x86, x86); }
 };
 
 TEST_F(X86Test, WhatIsMissingIsNamed) {
