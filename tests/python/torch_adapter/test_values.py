@@ -9,6 +9,7 @@ import tilewise.torch
 import torch
 import torch_oracle as oracle
 from torch import Tensor
+from torch_rounding import UNIT, Roundings, assert_close
 
 from cases import CASES, DV, HK, SK, SQ, B, Case, D, H
 
@@ -30,18 +31,16 @@ def drawn(case: Case, dtype: torch.dtype) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def exact_and_standard(case: Case, qkv: list[Tensor], grads: tuple[Tensor, Tensor]) -> list[list[Tensor]]:
-    results = []
-    for dtype in (torch.float64, qkv[0].dtype):
-        exact = dtype == torch.float64
-        leaves = [x.to(dtype).detach().requires_grad_() for x in qkv]
-        extra = [
-            None if x is None else (x.double() if exact else x.clone()).requires_grad_() for x in (case.bias, case.sink)
-        ]
-        both = oracle.attention(*leaves, *extra, case.terms)
-        wanted = [x for x in (*leaves, *extra) if x is not None]
-        results.append([*both, *oracle.gradients(both, grads, wanted)])
-    return results
+def by_definition(case: Case, qkv: list[Tensor], grads: tuple[Tensor, Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """out, lse and the gradients, in fp64 or in the type of q."""
+
+    def leaf(x: Tensor) -> Tensor:
+        return (x.double() if dtype == torch.float64 else x.clone()).requires_grad_()
+
+    leaves = [leaf(x) for x in qkv]
+    bias, sink = (None if x is None else leaf(x) for x in (case.bias, case.sink))
+    both = oracle.attention(*leaves, bias, sink, case.terms)
+    return [*both, *oracle.gradients(both, grads, [*leaves, *(x for x in (bias, sink) if x is not None)])]
 
 
 def ours(case: Case, qkv: list[Tensor], grads: tuple[Tensor, Tensor], layout: Any) -> list[Tensor]:
@@ -62,14 +61,15 @@ def ours(case: Case, qkv: list[Tensor], grads: tuple[Tensor, Tensor], layout: An
 
 
 def check(case: Case, dtype: torch.dtype, layout: str) -> None:
+    """Contract C8, for every result."""
     qkv = drawn(case, dtype)
     dout = torch.randn(*qkv[0].shape[:3], DV).to(dtype)
     dlse = torch.randn(qkv[0].shape[0], H, qkv[0].shape[1])
     computed = ours(case, qkv, (dout, dlse), layout)
-    exact, standard = exact_and_standard(case, qkv, (dout, dlse))
-    names = ("out", "lse", "dq", "dk", "dv", "dbias or dsink", "dsink")
-    for name, *values in zip(names, computed, exact, standard, strict=False):
-        oracle.assert_close(name, *values, dtype)
+    exact, standard = (by_definition(case, qkv, (dout, dlse), of) for of in (torch.float64, dtype))
+    roundings = Roundings(*qkv, case.bias, case.sink, case.terms).of_results(*exact[:2], dout.double(), dlse.double())
+    for (name, rounding), *values in zip(roundings.items(), computed, exact, standard, strict=True):
+        assert_close(name, *values, rounding, UNIT[dtype])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -79,7 +79,7 @@ def test_option(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["plain", "together", "mask", "packed"])
+@pytest.mark.parametrize("name", ["plain", "together", "mask", "packed", "sink", "bias that repeats"])
 def test_type(name: str, dtype: torch.dtype, way: str) -> None:
     torch.manual_seed(2)
     check(CASES[name](), dtype, "bshd")
