@@ -4,6 +4,8 @@
 
 One thread: CPU time of the thread; more: wall time. Ratios are time(torch) / time(tilewise) of medians; above 1 ours is
 faster. PyTorch is called as its users call it: (B,H,S,D) views, `is_causal=True`, backward by torch.autograd.grad.
+Tilewise runs planned through the C interface, on threads of its own beside those of PyTorch; with
+--through package it is tilewise.torch.attention, which must be installed and runs on PyTorch's threads.
 """
 import argparse
 import csv
@@ -90,6 +92,23 @@ class Cell:
         return max((a.float() - b.float()).abs().max().item() for a, b in pairs)
 
 
+class PackageCell(Cell):
+    """The same with tilewise.torch, backward by torch.autograd.grad too."""
+
+    def __init__(self, *arguments):
+        import tilewise.torch
+        super().__init__(*arguments)
+        self.attention = lambda q, k, v: tilewise.torch.attention(q, k, v, causal=self.causal, layout="bhsd")
+        self.tilewise_out = self.attention(*self.leaves)
+
+    def tilewise_forward(self):
+        with torch.no_grad():
+            self.out = self.attention(*self.inputs)
+
+    def tilewise_backward(self):
+        self.dq, self.dk, self.dv = torch.autograd.grad(self.tilewise_out, self.leaves, self.dout, retain_graph=True)
+
+
 def measure(steps, clock, seconds, least):
     """Runs the steps in turn; the times of each."""
     times = [[] for _ in steps]
@@ -121,6 +140,7 @@ def names(*known):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libtilewise.so")
+    parser.add_argument("--through", choices=["c", "package"], default="c", help="how Tilewise is called (default c)")
     parser.add_argument("--threads", type=int, default=1, help="of both (default 1)")
     parser.add_argument("--heads", type=numbers, default=[1, 4, 16])
     parser.add_argument("--seqlen", type=numbers, default=[512, 2048, 8192])
@@ -142,6 +162,7 @@ def main():
         library = tw.Library(options.library)
     except OSError as error:
         parser.error(f"--library: {error}")
+    kind_of_cell = PackageCell if options.through == "package" else Cell
     rows = []
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.dtype}", flush=True)
     for seqlen in options.seqlen:
@@ -150,8 +171,8 @@ def main():
                 for causal in {"no": [False], "yes": [True], "both": [False, True]}[options.causal]:
                     for layout in options.layout:
                         try:
-                            cell = Cell(library, options.dtype, layout, heads, seqlen, head_dim, causal,
-                                        options.threads)
+                            cell = kind_of_cell(library, options.dtype, layout, heads, seqlen, head_dim, causal,
+                                                options.threads)
                         except tw.Refused as error:
                             parser.error(str(error))
                         cell.tilewise_forward()  # backward reads out and lse

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "binding/host_threads.h"
 #include "binding/output.h"
 #include "binding/results.h"
 
@@ -61,13 +62,15 @@ class Gradient {
 }  // namespace
 
 nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                   bool heads_first, nb::dict options) {
+                   bool heads_first, nb::dict options, uintptr_t openmp, int threads) {
   Arrays arrays(heads_first);
   auto [problem, rank] = read_call(arrays, q, k, v, options);
+  if (problem.threads == 0) problem.threads = threads;
   const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
   const Output out_written(arrays, out, kOutPlace, {out_like(problem, dtype), rank}, q);
   problem.out = out_written.tensor();
-  const auto call = [&problem = problem] { return tw_attention_forward(&problem, nullptr); };
+  const HostThreads host(openmp);
+  const auto call = [&problem = problem, &host] { return tw_attention_forward(&problem, host.exec()); };
   if (lse.is_none()) {
     run(problem, call);
     return out_written.result();
@@ -80,10 +83,12 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 }
 
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                   nb::handle dlse, nb::tuple gradients, bool accumulate, bool heads_first, nb::dict options) {
+                   nb::handle dlse, nb::tuple gradients, bool accumulate, bool heads_first, nb::dict options,
+                   uintptr_t openmp, int threads) {
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
   Arrays arrays(heads_first);
   auto [problem, rank] = read_call(arrays, q, k, v, options);
+  if (problem.threads == 0) problem.threads = threads;
   require_argument(gradients[3], problem.bias, "bias");
   require_argument(gradients[4], problem.sink, "sink");
   problem.out = arrays.read(out, {"out", 4, 3, true, false});
@@ -104,7 +109,8 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
   const Gradient dv(arrays, gradients[2], {"dv", 4, 3, true, true}, {problem.v, rank_v}, v, grad.dv);
   const Gradient dbias(arrays, gradients[3], {"dbias", 4, 1, false, true}, {problem.bias, bias_rank}, bias, grad.dbias);
   const Gradient dsink(arrays, gradients[4], {"dsink", 1, 1, false, true}, {sink, 1}, q, grad.dsink);
-  run(problem, [&problem = problem, &grad] { return tw_attention_backward(&problem, &grad, nullptr); });
+  const HostThreads host(openmp);
+  run(problem, [&problem = problem, &grad, &host] { return tw_attention_backward(&problem, &grad, host.exec()); });
   return nb::make_tuple(dq.result(), dk.result(), dv.result(), dbias.result(), dsink.result());
 }
 

@@ -10,9 +10,10 @@ NB_MODULE(_core, m) {
   // None arrives like any other object, and is refused by name where it is none of the choices.
   const auto any = [](const char* name) { return nb::arg(name).none(); };
   m.def("forward", forward, any("q"), any("k"), any("v"), any("out"), any("lse"), any("out_dtype"),
-        nb::arg("heads_first"), nb::arg("options"));
+        nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0, nb::arg("threads") = 0);
   m.def("backward", backward, any("dout"), any("q"), any("k"), any("v"), any("out"), any("lse"), any("dlse"),
-        nb::arg("gradients"), nb::arg("accumulate"), nb::arg("heads_first"), nb::arg("options"));
+        nb::arg("gradients"), nb::arg("accumulate"), nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0,
+        nb::arg("threads") = 0);
   m.def("merge", merge, any("out_parts"), any("lse_parts"), any("out"), any("lse"), any("out_dtype"),
         nb::arg("heads_first"), nb::arg("threads"));
   m.def("explain", explain, any("q"), any("k"), any("v"), nb::arg("backward"), nb::arg("heads_first"),

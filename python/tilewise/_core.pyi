@@ -6,7 +6,8 @@ An array is NumPy's, or of a type that lends by DLPack's C exchange API (torch 2
 memory is the caller's to keep; all other arrays are kept until the call ends. Nothing here looks at `requires_grad`.
 
 `options` are those of `tilewise.Options`, in a dict; a value of None counts as absent. `heads_first`:
-4-D arrays are (B,H,S,D) instead of (B,S,H,D).
+4-D arrays are (B,H,S,D) instead of (B,S,H,D). `openmp`: the address of the caller's GOMP_parallel, whose threads then
+do the work; 0 for the library's own. `threads`: where the options do not say.
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ def forward(
     out_dtype: str | None,
     heads_first: bool,
     options: Mapping[str, object],
+    openmp: int = 0,
+    threads: int = 0,
     /,
 ) -> Any:
     """out, or (out, lse) unless `lse` is None. `out` None, `lse` True: new arrays of the library of q."""
@@ -42,6 +45,8 @@ def backward(
     accumulate: bool,
     heads_first: bool,
     options: Mapping[str, object],
+    openmp: int = 0,
+    threads: int = 0,
     /,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """(dq, dk, dv, dbias, dsink). In `gradients` each of them is an array, True for a new one, None for none."""

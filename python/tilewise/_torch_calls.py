@@ -1,7 +1,13 @@
-"""Calls of the library on plain CPU tensors of PyTorch, without autograd; results are torch's own memory."""
+"""Calls of the library on plain CPU tensors of PyTorch, without autograd; results are torch's own memory.
+
+They run on torch's own threads, as many as torch.get_num_threads() says. Those wait for their next work awake, by
+default, and would keep the cores from threads of the library's.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -14,6 +20,24 @@ if TYPE_CHECKING:
 
 # Before torch 2.10 tensors do not lend by DLPack's C exchange API, and __dlpack__ refuses those that require grad.
 LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
+
+
+def _openmp_of_torch() -> int:
+    """The address of GOMP_parallel in the OpenMP that torch has loaded, 0 if it has none."""
+    try:
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0
+
+
+class Host:
+    """Of the threads that do the work."""
+
+    openmp = _openmp_of_torch()
+
+
+# A forked child has none of these threads, and OpenMP would wait for them.
+os.register_at_fork(after_in_child=lambda: setattr(Host, "openmp", 0))
 
 
 Gradients: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]"
@@ -64,9 +88,10 @@ def forward(
     if q.dim() >= 3 and v.dim() >= 3:  # otherwise the library refuses them
         out = empty_along(q, v.shape[-1], out_dtype) if out is None else out
         given = empty_lse(q, heads_first) if given is True else given
+    host = (Host.openmp, torch.get_num_threads())
     if LENDS:
-        return _core.forward(q, k, v, out, given, None, heads_first, options)
-    _core.forward(view(q), view(k), view(v), view(out), view(given), None, heads_first, _views(options))
+        return _core.forward(q, k, v, out, given, None, heads_first, options, *host)
+    _core.forward(view(q), view(k), view(v), view(out), view(given), None, heads_first, _views(options), *host)
     return out if given is None else (out, given)
 
 
@@ -97,12 +122,13 @@ def backward(
     elif dout.stride(-1) != 1 or dout.is_neg():  # a sum's gradient is one number with strides 0
         dout = dout.clone(memory_format=torch.contiguous_format)
     gradients = empty_gradients(q, k, v, wanted, options)
+    host = (Host.openmp, torch.get_num_threads())
     if LENDS:
-        _core.backward(dout, q, k, v, out, lse, dlse, gradients, False, heads_first, options)
+        _core.backward(dout, q, k, v, out, lse, dlse, gradients, False, heads_first, options, *host)
         return gradients
     dq, dk, dv, dbias, dsink = map(view, gradients)
     _core.backward(
         view(dout), view(q), view(k), view(v), view(out), view(lse), view(dlse), (dq, dk, dv, dbias, dsink), False,
-        heads_first, _views(options),
+        heads_first, _views(options), *host,
     )  # fmt: skip
     return gradients

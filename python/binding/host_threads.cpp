@@ -1,0 +1,42 @@
+#include "binding/host_threads.h"
+
+#include <atomic>
+
+namespace tilewise::python {
+namespace {
+
+using GompParallel = void (*)(void (*body)(void* region), void* region, unsigned threads, unsigned flags);
+constexpr unsigned kAsManyAsEver = 0;  // a team of another size would end threads that the host starts again
+
+// One parallel_for: each thread of the team draws tasks until none is left.
+struct Region {
+  int64_t count;
+  void (*task)(void* task_context, int64_t i);
+  void* task_context;
+  std::atomic<int64_t> next{0};
+
+  static void work(void* region) {
+    auto& self = *static_cast<Region*>(region);
+    for (int64_t i; (i = self.next.fetch_add(1, std::memory_order_relaxed)) < self.count;)
+      self.task(self.task_context, i);
+  }
+};
+
+void parallel_for(void* context, int64_t count, void (*task)(void* task_context, int64_t i), void* task_context) {
+  Region region{count, task, task_context};
+  if (count <= 1) return Region::work(&region);
+  reinterpret_cast<GompParallel>(context)(Region::work, &region, kAsManyAsEver, 0);
+}
+
+}  // namespace
+
+HostThreads::HostThreads(uintptr_t openmp) {
+  TW_INIT(pool_);
+  if (!openmp) return;
+  pool_.context = reinterpret_cast<void*>(openmp);
+  pool_.parallel_for = parallel_for;
+  TW_INIT(exec_);
+  exec_.pool = &pool_;
+}
+
+}  // namespace tilewise::python
