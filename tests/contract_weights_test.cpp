@@ -78,6 +78,26 @@ TEST(ContractC8, WhatALaterKeyOutweighsIsGone) {
   }
 }
 
+// Weights stay below 2^24 however the scores of a row rise, so that values of 2^104 / Sk do not become infinite.
+TEST(ContractC8, LargeValuesStayFinite) {
+  for (const float scale : {0.125f, 1.0f, 8.0f})
+    for (const double rise : {10., 23., 30., 50., 100.}) {  // every 64 keys, to base 2
+      Case c;
+      c.seqlen_q = 5, c.seqlen_k = 256, c.head_dim = c.value_dim = 8, c.scale = scale;
+      CaseData data(c);
+      data.q.each([&](int64_t b, int64_t i, int64_t h, int64_t d) { data.q.set(d == 0, b, i, h, d); });
+      data.k.each([&](int64_t b, int64_t j, int64_t h, int64_t d) {
+        data.k.set(d == 0 ? static_cast<double>(j / 64) * rise * std::log(2) / scale : 0, b, j, h, d);
+      });
+      data.v.each([&](int64_t b, int64_t j, int64_t h, int64_t d) { data.v.set(0x1p95, b, j, h, d); });
+      each_kernel(Pass::forward, [&](const Kernel& kernel) {
+        const Outputs o = run(data, kernel);
+        for (int64_t i = 0; i < 5; ++i)
+          EXPECT_NEAR(o.out.at(0, i, 0, 3) * 0x1p-95, 1, 2e-6) << "scale " << scale << ", rise " << rise;
+      });
+    }
+}
+
 // A cap near 0 makes every score 0: out is the mean, and nothing flows back to q and k.
 TEST(ContractC8, ASoftcapOfAnySize) {
   for (const float cap : {1e-45f, 1e-39f, 2.9e-39f, 1e-30f, 1e30f, 3.4028235e38f})

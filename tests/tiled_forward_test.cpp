@@ -2,6 +2,7 @@
 // sequence alone, a workspace that serves smaller problems, and what happens at the ends of fp32.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -208,12 +209,13 @@ TEST_P(TiledForward, PriorInPlace) {
   }
 }
 
+// Quiet and signalling, of both signs, with payloads.
 TEST_P(TiledForward, ANaNScoreReachesItsRow) {
-  for (const float nan : {NAN, -NAN}) {
-    OneRow call({0, 1, nan, 2, 3, 4, 5, 6});
+  for (const uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fc00001u, 0xffffffffu, 0x7f800001u, 0xff8001ffu}) {
+    OneRow call({0, 1, std::bit_cast<float>(bits), 2, 3, 4, 5, 6});
     run(call.a);
-    EXPECT_TRUE(std::isnan(call.out));
-    EXPECT_TRUE(std::isnan(call.lse));
+    EXPECT_TRUE(std::isnan(call.out)) << std::hex << bits;
+    EXPECT_TRUE(std::isnan(call.lse)) << std::hex << bits;
   }
 }
 
