@@ -2,24 +2,23 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "binding/foreign.h"
 #include "binding/numpy.h"
+#include "binding/options.h"
 
 namespace tilewise::python {
 namespace {
-
-int64_t integer(nb::handle object) {
-  const Py_ssize_t value = PyNumber_AsSsize_t(object.ptr(), PyExc_OverflowError);
-  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
-  return value;
-}
 
 // A view: (address, name of the type, shape, strides in elements or None for row-major). For callers who know their
 // memory; address 0 describes an array without memory, which explain() takes.
 Array read_view(nb::handle view, const char* name) {
   if (nb::len(view) != 4) raise(PyExc_TypeError, "%s: a view is a tuple (address, dtype, shape, strides)", name);
   const nb::object type_object(view[1]), shape(view[2]), strides(view[3]);
+  if (!PyUnicode_Check(type_object.ptr())) {
+    raise(PyExc_TypeError, "%s: the type of a view is %U; it takes a name", name, shown(type_object).ptr());
+  }
   const char* type_name = PyUnicode_AsUTF8(type_object.ptr());
   if (!type_name) throw nb::python_error();
   const Type* type = type_named(type_name);
@@ -31,13 +30,18 @@ Array read_view(nb::handle view, const char* name) {
   if (!array.data && PyErr_Occurred()) throw nb::python_error();
   array.rank = static_cast<int>(nb::len(shape));
   const int known = std::min(array.rank, kMostAxes);
-  for (int axis = 0; axis < known; ++axis) array.shape[axis] = integer(nb::object(shape[axis]));
+  const std::string of_shape = std::string(name) + ".shape", of_strides = std::string(name) + ".strides";
+  for (int axis = 0; axis < known; ++axis) {
+    array.shape[axis] = number_of<int64_t>(nb::object(shape[axis]), of_shape.c_str());
+  }
   set_row_major(array);
   if (strides.is_none()) return array;
   if (static_cast<int>(nb::len(strides)) != array.rank) {
     raise(PyExc_ValueError, "%s: a view of %d axes has %zd strides", name, array.rank, nb::len(strides));
   }
-  for (int axis = 0; axis < known; ++axis) array.stride[axis] = integer(nb::object(strides[axis]));
+  for (int axis = 0; axis < known; ++axis) {
+    array.stride[axis] = number_of<int64_t>(nb::object(strides[axis]), of_strides.c_str());
+  }
   return array;
 }
 

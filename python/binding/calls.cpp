@@ -3,11 +3,21 @@
 #include <optional>
 
 #include "binding/host_threads.h"
+#include "binding/lock.h"
 #include "binding/output.h"
 #include "binding/results.h"
 
 namespace tilewise::python {
 namespace {
+
+// Calls without Python's lock.
+template <class Call>
+tw_status unlocked(Call call) {
+  PyThreadState* const state = PyEval_SaveThread();
+  const tw_status status = call();
+  tilewise_take_lock(state);
+  return status;
+}
 
 // A call of some tens of microseconds or more lets others run Python meanwhile. To give the lock away and take it back
 // costs a tenth of one, and more where others want it, so that a shorter call keeps it.
@@ -15,24 +25,20 @@ template <class Run>
 void run(const tw_attention& problem, Run call) {
   constexpr double kLong = 1e6;  // multiply-adds
   const int64_t *q = problem.q.shape, *k = problem.k.shape, *v = problem.v.shape;
-  const double pairs = static_cast<double>(q[0]) * static_cast<double>(q[1] * q[2]) * static_cast<double>(k[1]);
-  if (pairs * static_cast<double>(q[3] + v[3]) < kLong) return check(call());
-  tw_status status = TW_OK;
-  {
-    const nb::gil_scoped_release released;
-    status = call();
-  }
-  check(status);
+  const double rows = static_cast<double>(q[0]) * static_cast<double>(q[1]) * static_cast<double>(q[2]);
+  const double width = static_cast<double>(q[3]) + static_cast<double>(v[3]);
+  if (rows * static_cast<double>(k[1]) * width < kLong) return check(call());
+  check(unlocked(call));
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 int32_t dtype_named(nb::handle name, int32_t otherwise) {
   if (name.is_none()) return otherwise;
   const char* text = PyUnicode_AsUTF8(name.ptr());
-  if (!text) throw nb::python_error();
-  const Type* type = type_named(text);
+  if (!text) PyErr_Clear();
+  const Type* type = text ? type_named(text) : nullptr;
   const bool is_float = type && (type->code == TW_F32 || type->code == TW_F16 || type->code == TW_BF16);
-  if (!is_float) raise(PyExc_TypeError, "out_dtype is %s; there are float32, float16 and bfloat16", text);
+  if (!is_float) raise(PyExc_TypeError, "out_dtype is %S; there are float32, float16 and bfloat16", name.ptr());
   return type->code;
 }
 
@@ -83,7 +89,7 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 }
 
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                   nb::handle dlse, nb::tuple gradients, bool accumulate, bool heads_first, nb::dict options,
+                   nb::handle dlse, nb::tuple gradients, nb::handle accumulate, bool heads_first, nb::dict options,
                    uintptr_t openmp, int threads) {
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
   Arrays arrays(heads_first);
@@ -96,7 +102,7 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
 
   tw_attention_grad grad;
   TW_INIT(grad);
-  if (accumulate) grad.flags |= TW_GRAD_ACCUMULATE;
+  if (flag_of(accumulate, "accumulate")) grad.flags |= TW_GRAD_ACCUMULATE;
   grad.dout = arrays.read(dout, {"dout", 4, 3, true, false});
   if (!dlse.is_none()) grad.dlse = arrays.read(dlse, {"dlse", 3, 2, false, false});
 
@@ -138,7 +144,7 @@ Parts parts_of(Arrays& arrays, nb::handle stacked, const char* name, int axes) {
 }  // namespace
 
 nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                bool heads_first, int threads) {
+                bool heads_first, nb::handle threads) {
   Arrays arrays(heads_first);
   const Parts outs = parts_of(arrays, out_parts, "out_parts", 4), lses = parts_of(arrays, lse_parts, "lse_parts", 3);
   if (outs.count != lses.count) {
@@ -151,19 +157,14 @@ nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::
   merge.lse_parts = arrays.fit(lses.first, {"lse_parts", 3, 2, false, false});
   merge.parts = outs.count, merge.out_part_stride = outs.stride, merge.lse_part_stride = lses.stride;
   merge.device_type = arrays.device().type, merge.device_index = arrays.device().index;
-  merge.threads = threads;
+  if (!threads.is_none()) merge.threads = number_of<int32_t>(threads, "threads");
 
   tw_tensor wanted = merge.out_parts;
   wanted.dtype = dtype_named(out_dtype, TW_F32);
   const Output out_written(arrays, out, kOutPlace, {wanted, outs.first.rank}, out_parts);
   const Output lse_written(arrays, lse, kLsePlace, {merge.lse_parts, lses.first.rank}, lse_parts);
   merge.out = out_written.tensor(), merge.lse = lse_written.tensor();
-  tw_status status = TW_OK;
-  {
-    const nb::gil_scoped_release released;
-    status = tw_attention_merge(&merge, nullptr);
-  }
-  check(status);
+  check(unlocked([&merge] { return tw_attention_merge(&merge, nullptr); }));
   return nb::make_tuple(out_written.result(), lse_written.result());
 }
 

@@ -14,18 +14,19 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 // (dq, dk, dv, dbias, dsink). Of `gradients`, which are in the same order, each is an array to write to, True for a
 // new one or None for none.
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                   nb::handle dlse, nb::tuple gradients, bool accumulate, bool heads_first, nb::dict options,
+                   nb::handle dlse, nb::tuple gradients, nb::handle accumulate, bool heads_first, nb::dict options,
                    uintptr_t openmp, int threads);
 
 // (out, lse) of parts stacked along a leading axis.
 nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                bool heads_first, int threads);
+                bool heads_first, nb::handle threads);
 
-std::string explain(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, nb::dict options);
+std::string explain(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
+                    nb::dict options);
 std::string info();
 
 // {algorithm: {"flops", "bytes_read", "bytes_written"} or None}, of fast_memory fp32 elements, 0 = a quarter of L2.
-nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, int64_t fast_memory,
-                 nb::dict options);
+nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
+                 nb::handle fast_memory, nb::dict options);
 
 }  // namespace tilewise::python

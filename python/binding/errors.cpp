@@ -12,6 +12,16 @@ void raise(PyObject* type, const char* format, ...) {
   throw nb::python_error();
 }
 
+nb::object shown(nb::handle value) {
+  constexpr Py_ssize_t kMost = 80;  // characters
+  const nb::object text = nb::steal(PyObject_Repr(value.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  const nb::object line = nb::str(" ").attr("join")(text.attr("split")());
+  if (PyUnicode_GetLength(line.ptr()) <= kMost) return line;
+  const nb::object start = nb::steal(PyUnicode_Substring(line.ptr(), 0, kMost));
+  return start + nb::str("..");
+}
+
 void check(tw_status status, const char* message) {
   if (status == TW_OK) return;
   const auto exception = [&] {

@@ -44,13 +44,37 @@ const dlpack::ExchangeApi* exchange_api(PyTypeObject* type) {
   return api;
 }
 
-// The module of from_dlpack for arrays such as this one: its array namespace, or the package of its type.
+// The module of from_dlpack for arrays such as this one: its array namespace, or the package of its type or of one that
+// this is derived from.
 nb::object library_of(nb::handle array) {
   if (nb::hasattr(array, "__array_namespace__")) return array.attr("__array_namespace__")();
-  const nb::object module(array.type().attr("__module__"));
-  const nb::object package(module.attr("partition")(".")[0]);
-  PyObject* found = PyDict_GetItem(PyImport_GetModuleDict(), package.ptr());
-  return found ? nb::borrow(found) : nb::none();
+  for (const nb::handle type : nb::object(array.type().attr("__mro__"))) {
+    const nb::object module(type.attr("__module__"));
+    if (!PyUnicode_Check(module.ptr())) continue;
+    const nb::object package(module.attr("partition")(".")[0]);
+    PyObject* found = PyDict_GetItem(PyImport_GetModuleDict(), package.ptr());
+    if (found && PyObject_HasAttrString(found, "from_dlpack")) return nb::borrow(found);
+  }
+  return nb::none();
+}
+
+// As libraries name the type, "float64"; by its numbers where it has none.
+std::string name_of(const dlpack::DataType& type) {
+  constexpr std::array<const char*, 7> kNames = {"int", "uint", "float", nullptr, "bfloat", "complex", "bool"};
+  const std::string bits = std::to_string(type.bits);
+  const bool is_plain = type.code < kNames.size() && kNames[type.code] && type.lanes == 1;
+  if (is_plain) return kNames[type.code] + bits;
+  return "of DLPack code " + std::to_string(type.code) + " with " + bits + " bits";
+}
+
+// The library has not lent an array. RuntimeError is what torch raises for tensors without plain memory (sparse,
+// quantized, meta), with a trace of the stack and no name; anything else goes on as it is.
+[[noreturn]] void raise_not_lent(nb::handle object, const char* name) {
+  const nb::python_error error;
+  if (!error.matches(PyExc_RuntimeError)) throw error;
+  const std::string message = nb::str(error.value()).c_str();
+  raise(PyExc_TypeError, "%s is a %s without plain memory: %s", name, Py_TYPE(object.ptr())->tp_name,
+        message.substr(0, message.find('\n')).c_str());
 }
 
 }  // namespace
@@ -60,7 +84,7 @@ bool lend(nb::handle object, const char* name, Array& array) {
   if (!api) return false;
   dlpack::Tensor tensor{};
   if (api->tensor_from_object(object.ptr(), &tensor) != 0) {
-    if (PyErr_Occurred()) throw nb::python_error();
+    if (PyErr_Occurred()) raise_not_lent(object, name);
     return false;
   }
   array = read(tensor, name);
@@ -98,9 +122,10 @@ Array read(const dlpack::Tensor& tensor, const char* name) {
   };
   const auto type = std::find_if(kTypes.begin(), kTypes.end(), same);
   if (type == kTypes.end()) {
-    const std::string code =
-        "of DLPack code " + std::to_string(tensor.dtype.code) + " with " + std::to_string(tensor.dtype.bits) + " bits";
-    raise_unknown_type(name, code.c_str());
+    raise_unknown_type(name, name_of(tensor.dtype).c_str());
+  }
+  if (tensor.rank < 0 || (tensor.rank > 0 && !tensor.shape)) {
+    raise(PyExc_ValueError, "%s has %d axes by DLPack%s", name, tensor.rank, tensor.shape ? "" : ", and no shape");
   }
   Array array;
   array.dtype = type->code;

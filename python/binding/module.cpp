@@ -12,15 +12,14 @@ NB_MODULE(_core, m) {
   m.def("forward", forward, any("q"), any("k"), any("v"), any("out"), any("lse"), any("out_dtype"),
         nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0, nb::arg("threads") = 0);
   m.def("backward", backward, any("dout"), any("q"), any("k"), any("v"), any("out"), any("lse"), any("dlse"),
-        nb::arg("gradients"), nb::arg("accumulate"), nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0,
+        nb::arg("gradients"), any("accumulate"), nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0,
         nb::arg("threads") = 0);
   m.def("merge", merge, any("out_parts"), any("lse_parts"), any("out"), any("lse"), any("out_dtype"),
-        nb::arg("heads_first"), nb::arg("threads"));
-  m.def("explain", explain, any("q"), any("k"), any("v"), nb::arg("backward"), nb::arg("heads_first"),
-        nb::arg("options"));
+        nb::arg("heads_first"), any("threads"));
+  m.def("explain", explain, any("q"), any("k"), any("v"), any("backward"), nb::arg("heads_first"), nb::arg("options"));
   m.def("info", info);
-  m.def("traffic", traffic, any("q"), any("k"), any("v"), nb::arg("backward"), nb::arg("heads_first"),
-        nb::arg("fast_memory"), nb::arg("options"));
+  m.def("traffic", traffic, any("q"), any("k"), any("v"), any("backward"), nb::arg("heads_first"), any("fast_memory"),
+        nb::arg("options"));
   m.attr("version") = tw_version();
   m.attr("keywords") = keywords();
 }

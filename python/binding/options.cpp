@@ -1,6 +1,8 @@
 #include "binding/options.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <variant>
 
 namespace tilewise::python {
@@ -103,31 +105,13 @@ const Keyword& keyword_of(PyObject* name) {
   raise(PyExc_TypeError, "attention has no keyword %R", name);
 }
 
-template <class Number>
-Number number_of(PyObject* value, const char* name) {
-  const auto fail_if_none = [&](bool failed) {
-    if (!failed || !PyErr_Occurred()) return;
-    PyObject* kind = PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_ValueError : PyExc_TypeError;
-    PyErr_Clear();
-    raise(kind, "%s is %R; it takes %s", name, value,
-          std::is_floating_point_v<Number> ? "a number" : "an integer of its range");
-  };
-  if constexpr (std::is_floating_point_v<Number>) {
-    const double number = PyFloat_AsDouble(value);
-    fail_if_none(number == -1);
-    return static_cast<Number>(number);
-  } else if constexpr (std::is_unsigned_v<Number>) {
-    const nb::object index = nb::steal(PyNumber_Index(value));
-    fail_if_none(!index.is_valid());
-    const auto number = PyLong_AsUnsignedLongLong(index.ptr());
-    fail_if_none(number == static_cast<Number>(-1));
-    return number;
-  } else {
-    const int64_t number = PyNumber_AsSsize_t(value, PyExc_OverflowError);
-    fail_if_none(number == -1);
-    if (static_cast<Number>(number) != number) raise(PyExc_ValueError, "%s is %R; it takes 32 bits", name, value);
-    return static_cast<Number>(number);
-  }
+// The error at hand was met in reading a number: TypeError, or ValueError for one that is too large. What has nothing
+// to do with the value, such as an interrupt, goes on as it is.
+[[noreturn]] void raise_no_number(nb::handle value, const char* name, const char* what) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) throw nb::python_error();
+  PyObject* kind = PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_ValueError : PyExc_TypeError;
+  PyErr_Clear();
+  raise(kind, "%s is %U; it takes %s", name, shown(value).ptr(), what);
 }
 
 // Sets what one keyword says.
@@ -148,13 +132,13 @@ struct Setter {
   }
 
   void operator()(const Flag& field) const {
-    if (!PyBool_Check(value)) raise(PyExc_TypeError, "%s is %R; it takes True or False", name, value);
-    if (value == Py_True) problem.flags |= field.flag;
+    if (flag_of(value, name)) problem.flags |= field.flag;
   }
 
   void operator()(const Window&) const {
     if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 2) {
-      raise(PyExc_TypeError, "%s is %R; it takes (left, right), None on a side without limit", name, value);
+      raise(PyExc_TypeError, "%s is %U; it takes (left, right), None on a side without limit", name,
+            shown(value).ptr());
     }
     side(PyTuple_GET_ITEM(value, 0), {&A::window_left, TW_WINDOW_LEFT});
     side(PyTuple_GET_ITEM(value, 1), {&A::window_right, TW_WINDOW_RIGHT});
@@ -167,6 +151,43 @@ struct Setter {
 };
 
 }  // namespace
+
+template <class Number>
+Number number_of(nb::handle value, const char* name) {
+  constexpr const char* kInteger = "an integer of its range";
+  if constexpr (std::is_floating_point_v<Number>) {
+    const double number = PyFloat_AsDouble(value.ptr());
+    if (number == -1 && PyErr_Occurred()) raise_no_number(value, name, "a number");
+    if (std::isfinite(number) && std::abs(number) > std::numeric_limits<Number>::max()) {
+      raise(PyExc_ValueError, "%s is %U; it takes a number in the range of float32", name, shown(value).ptr());
+    }
+    return static_cast<Number>(number);
+  } else if constexpr (std::is_unsigned_v<Number>) {
+    const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+    if (!index.is_valid()) raise_no_number(value, name, kInteger);
+    const auto number = PyLong_AsUnsignedLongLong(index.ptr());
+    if (number == static_cast<Number>(-1) && PyErr_Occurred()) raise_no_number(value, name, kInteger);
+    return number;
+  } else {
+    const int64_t number = PyNumber_AsSsize_t(value.ptr(), PyExc_OverflowError);
+    if (number == -1 && PyErr_Occurred()) raise_no_number(value, name, kInteger);
+    if (static_cast<Number>(number) != number) {
+      raise(PyExc_ValueError, "%s is %U; it takes 32 bits", name, shown(value).ptr());
+    }
+    return static_cast<Number>(number);
+  }
+}
+template int32_t number_of(nb::handle value, const char* name);
+template int64_t number_of(nb::handle value, const char* name);
+template uint64_t number_of(nb::handle value, const char* name);
+template float number_of(nb::handle value, const char* name);
+
+bool flag_of(nb::handle value, const char* name) {
+  if (!PyBool_Check(value.ptr())) {
+    raise(PyExc_TypeError, "%s is %U; it takes True or False", name, shown(value).ptr());
+  }
+  return value.ptr() == Py_True;
+}
 
 nb::dict keywords() {
   nb::dict kinds;

@@ -13,6 +13,12 @@ struct Call {
 // {keyword: "tensor", "flag", "float", "int", "unsigned" or "window"}.
 nb::dict keywords();
 
+// The value of a keyword. TypeError or ValueError that names it if it is another one. Of int32_t, int64_t, uint64_t and
+// float.
+template <class Number>
+Number number_of(nb::handle value, const char* name);
+bool flag_of(nb::handle value, const char* name);
+
 // q, k and v, then what `options` holds: a keyword that is None counts as absent. Results are not filled in.
 // Raises TypeError for a keyword that no field has.
 Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dict options);

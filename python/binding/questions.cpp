@@ -16,12 +16,14 @@ namespace {
 // looks at lengths and masks too.
 class Question {
  public:
-  Question(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, nb::dict options)
-      : arrays_(heads_first), problem_(read_call(arrays_, q, k, v, options).problem), is_backward_(is_backward) {
+  Question(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first, nb::dict options)
+      : arrays_(heads_first),
+        problem_(read_call(arrays_, q, k, v, options).problem),
+        is_backward_(flag_of(is_backward, "backward")) {
     TW_INIT(grad_);
     problem_.out = reserved(out_like(problem_, dtype_of_results(problem_)));
     problem_.lse = reserved(lse_like(problem_));
-    if (!is_backward) return;
+    if (!is_backward_) return;
     grad_.dout = reserved(problem_.out);
     grad_.dq = reserved(problem_.q), grad_.dk = reserved(problem_.k), grad_.dv = reserved(problem_.v);
   }
@@ -81,7 +83,8 @@ Problem checked_problem(const Question& question) {
 
 }  // namespace
 
-std::string explain(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, nb::dict options) {
+std::string explain(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
+                    nb::dict options) {
   const Question question(q, k, v, is_backward, heads_first, options);
   return text_of([&](char* text, size_t capacity) {
     return tw_attention_explain(&question.problem(), question.grad(), text, capacity);
@@ -90,11 +93,13 @@ std::string explain(nb::handle q, nb::handle k, nb::handle v, bool is_backward, 
 
 std::string info() { return text_of(tw_info); }
 
-nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, bool is_backward, bool heads_first, int64_t fast_memory,
-                 nb::dict options) {
+nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
+                 nb::handle fast_memory, nb::dict options) {
   const Question question(q, k, v, is_backward, heads_first, options);
   const Problem problem = checked_problem(question);
-  const int64_t elements = fast_memory > 0 ? fast_memory : this_cpu().l2_bytes / 4;
+  const auto given = number_of<int64_t>(fast_memory, "fast_memory");
+  if (given < 0) raise(PyExc_ValueError, "fast_memory is %lld: must not be negative", static_cast<long long>(given));
+  const int64_t elements = given > 0 ? given : this_cpu().l2_bytes / 4;
   nb::dict answer;
   answer["standard"] = numbers_of(traffic_of(Algorithm::standard, problem, elements));
   answer["v1"] = numbers_of(traffic_of(Algorithm::v1, problem, elements));

@@ -36,6 +36,15 @@ def _refuse_grad(arguments: Mapping[str, Any]) -> None:
     for name, x in arguments.items():
         if getattr(x, "requires_grad", False):
             raise ValueError(f"{name} requires grad, which no array result can carry; tilewise.torch.attention does")
+    _refuse_negated(arguments)
+
+
+def _refuse_negated(arguments: Mapping[str, Any]) -> None:
+    """DLPack does not tell that the numbers in a tensor's memory are the negated ones."""
+    for name, x in arguments.items():
+        is_neg = getattr(x, "is_neg", None)
+        if is_neg is not None and is_neg():
+            raise ValueError(f"{name} is a view that torch negates as it reads it; resolve_neg() makes a plain tensor")
 
 
 @overload
@@ -98,22 +107,21 @@ def attention(
     Source: Dao 2023, FlashAttention-2, section 3.1; masks and edges as in docs/contract.md.
     """
     # Written out, since a call of `_refuse_grad` takes 0.3 us more.
-    requires_grad = (
-        getattr(q, "requires_grad", False)
-        or getattr(k, "requires_grad", False)
-        or getattr(v, "requires_grad", False)
-        or (out is not None and getattr(out, "requires_grad", False))
-        or (lse is not None and getattr(lse, "requires_grad", False))
+    has_tensors = (
+        hasattr(q, "requires_grad")
+        or hasattr(k, "requires_grad")
+        or hasattr(v, "requires_grad")
+        or (out is not None and hasattr(out, "requires_grad"))
+        or (lse is not None and hasattr(lse, "requires_grad"))
     )
     for value in options.values():
-        requires_grad = requires_grad or getattr(value, "requires_grad", False)
-    if requires_grad:
+        has_tensors = has_tensors or hasattr(value, "requires_grad")
+    if has_tensors:
         _refuse_grad({"q": q, "k": k, "v": v, "out": out, "lse": lse, **options})
     if lse is None and return_lse:
         lse = True
-    return _core.forward(
-        q, k, v, out, lse, out_dtype and dtype_name(out_dtype), layout != "bshd" and heads_first(layout), options
-    )
+    dtype = None if out_dtype is None else dtype_name(out_dtype)
+    return _core.forward(q, k, v, out, lse, dtype, layout != "bshd" and heads_first(layout), options)
 
 
 def attention_varlen(
@@ -219,6 +227,9 @@ def attention_backward(
 
     Source: Dao 2023, FlashAttention-2, section 3.1.2.
     """
+    _refuse_negated({"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse, "dlse": dlse, **options})
+    _refuse_negated({"dq": dq, "dk": dk, "dv": dv, "dbias": dbias, "dsink": dsink})
+    want = tuple(want)
     unknown = [name for name in want if name not in GRADIENTS]
     if unknown:
         raise ValueError(f"want has {unknown[0]!r}; there are {', '.join(GRADIENTS)}")
@@ -233,34 +244,40 @@ def attention_backward(
     )
 
 
-def _stacked(parts: Any) -> Any:
+def _stacked(parts: Any, name: str) -> Any:
     """Parts in a list or tuple as one array; by a copy."""
     if not isinstance(parts, list | tuple) or not parts:
         return parts
-    library = sys.modules[type(parts[0]).__module__.partition(".")[0]]
-    return library.stack(parts)
+    kind = type(parts[0])
+    if hasattr(kind, "__array_namespace__"):
+        return parts[0].__array_namespace__().stack(parts)
+    for base in kind.__mro__:
+        library = sys.modules.get(base.__module__.partition(".")[0])
+        if hasattr(library, "stack"):
+            return library.stack(parts)
+    raise TypeError(f"{name} has a {kind.__name__}; it takes arrays of a library that can stack them, or one array")
 
 
 def merge(
-    outs: Array | Sequence[Array],
-    lses: Array | Sequence[Array],
+    out_parts: Array | Sequence[Array],
+    lse_parts: Array | Sequence[Array],
     *,
     out: Array | None = None,
     lse: Array | None = None,
     out_dtype: Any = None,
     layout: Layout = "bshd",
-    threads: int = 0,
+    threads: int | None = 0,
 ) -> tuple[Array, Array]:
     """(out, lse) over all keys, of results over disjoint parts of them.
 
     Args:
-        outs: float32 (parts,B,Sq,H,Dv), or a list of the parts, which is stacked by a copy.
-        lses: float32 (parts,B,H,Sq), or a list.
+        out_parts: float32 (parts,B,Sq,H,Dv), or a list of the parts, which is stacked by a copy.
+        lse_parts: float32 (parts,B,H,Sq), or a list.
         out, lse: written and returned; new arrays if left out.
         out_dtype: the type of a new `out`; float32 if left out.
 
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax, section 3.1.
     """
-    outs, lses = _stacked(outs), _stacked(lses)
-    _refuse_grad({"outs": outs, "lses": lses, "out": out, "lse": lse})
-    return _core.merge(outs, lses, out, lse, dtype_name(out_dtype), heads_first(layout), threads)
+    out_parts, lse_parts = _stacked(out_parts, "out_parts"), _stacked(lse_parts, "lse_parts")
+    _refuse_grad({"out_parts": out_parts, "lse_parts": lse_parts, "out": out, "lse": lse})
+    return _core.merge(out_parts, lse_parts, out, lse, dtype_name(out_dtype), heads_first(layout), threads)

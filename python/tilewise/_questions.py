@@ -57,4 +57,4 @@ def traffic(
 
     Source: the IO model of Dao et al. 2022, FlashAttention, section 3.2.
     """
-    return _core.traffic(q, k, v, backward, heads_first(layout), fast_memory or 0, options)
+    return _core.traffic(q, k, v, backward, heads_first(layout), 0 if fast_memory is None else fast_memory, options)

@@ -32,6 +32,10 @@ def backward(**options: Any) -> Callable[[], Any]:
     return lambda: tilewise.attention_backward(X, X, X, X, X, np.zeros((1, 2, 5), np.float32), **options)
 
 
+def merge(**options: Any) -> Any:
+    return tilewise.merge(X[None], X[None, 0, :2], **options)
+
+
 BAD: list[tuple[str, type[Exception], Callable[[], Any], str]] = [
     ("object arrays", TypeError, call(q=X.astype(object)), "q has type object"),
     ("float64", TypeError, call(X.astype(np.float64)), "q has type float64"),
@@ -106,6 +110,33 @@ BAD: list[tuple[str, type[Exception], Callable[[], Any], str]] = [
     ("gradient of no bias", ValueError, backward(want=("bias",)), "dbias is wanted but bias is absent"),
     ("gradient of no sink", ValueError, backward(want=("q", "sink")), "dsink is wanted but sink is absent"),
     ("array for a gradient of no bias", ValueError, backward(dbias=np.zeros((5, 5), np.float32)), "bias is absent"),
+    (
+        "a mask as truth",
+        TypeError,
+        call(causal=np.ones((50, 50), bool)),
+        r"causal is array\(\[\[ ?True.{,80}; it takes",
+    ),
+    ("past float32", ValueError, call(softmax_scale=1e300), r"softmax_scale is 1e\+300; it takes"),
+    ("result of no type", TypeError, call(out_dtype=0), "out_dtype is 0"),
+    ("number to accumulate", TypeError, backward(want=(), accumulate=1), "accumulate is 1; it takes True or False"),
+    ("number for backward", TypeError, lambda: tilewise.explain(X, X, X, backward=1), "backward is 1; it takes"),  # type: ignore[arg-type]
+    ("negative memory", ValueError, lambda: tilewise.traffic(X, X, X, fast_memory=-1), "fast_memory is -1"),
+    ("endless memory", ValueError, lambda: tilewise.traffic(X, X, X, fast_memory=2**80), "fast_memory is"),
+    (
+        "extent of a view",
+        ValueError,
+        call(q=tilewise.without_memory((2**63, 1, 1, 1))),
+        "q.shape is 9223372036854775808",
+    ),
+    (
+        "no type of a view",
+        TypeError,
+        call(q=tilewise.without_memory((1, 5, 2, 8), None)),
+        "q: the type of a view is None",
+    ),
+    ("threads to merge", ValueError, lambda: merge(threads=2**40), "threads is 1099511627776; it takes 32 bits"),
+    ("text for threads to merge", TypeError, lambda: merge(threads="a"), "threads is 'a'; it takes an integer"),
+    ("numbers to merge", TypeError, lambda: tilewise.merge([1, 2], [3, 4]), "out_parts has a int; it takes arrays"),
     ("parts to merge", ValueError, lambda: tilewise.merge(X, X), "lse_parts"),
     ("numbers of parts", ValueError, lambda: tilewise.merge(X[None].repeat(3, 0), X[0, :2].repeat(2, 0)), "parts"),
 ]
@@ -118,6 +149,22 @@ def test_refused(name: str, exception: type[Exception], act: Callable[[], Any], 
         act()
     assert caught.type is exception
     assert "\n" not in str(caught.value)
+
+
+class Interrupting:
+    def __index__(self) -> int:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_is_no_wrong_number() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tilewise.attention(X, X, X, threads=Interrupting())  # type: ignore[arg-type]
+
+
+def test_what_is_wanted_may_be_an_iterator() -> None:
+    lse = np.zeros((1, 2, 5), np.float32)
+    gradients = tilewise.attention_backward(X, X, X, X, X, lse, want=iter(("q", "v")))  # type: ignore[arg-type]
+    assert [gradient is not None for gradient in gradients] == [True, False, True, False, False]
 
 
 def test_outputs_are_untouched_after_an_error() -> None:

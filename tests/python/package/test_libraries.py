@@ -49,8 +49,15 @@ new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 class Producer:
     """A float32 array that only speaks DLPack 0, as old libraries do, and counts the memory that came back."""
 
-    def __init__(self, array: Float32, device: tuple[int, int] = (1, 0), bits: int = 32) -> None:
-        self.array, self.device, self.bits = array, device, bits
+    def __init__(
+        self,
+        array: Float32,
+        device: tuple[int, int] = (1, 0),
+        bits: int = 32,
+        rank: int | None = None,
+        has_shape: bool = True,
+    ) -> None:
+        self.array, self.device, self.bits, self.rank, self.has_shape = array, device, bits, rank, has_shape
         self.lent = self.returned = 0
         self.keep: list[Any] = []
 
@@ -58,13 +65,13 @@ class Producer:
         return self.device
 
     def __dlpack__(self) -> Any:
-        rank = self.array.ndim
-        shape = (ctypes.c_int64 * rank)(*self.array.shape)
-        strides = (ctypes.c_int64 * rank)(*(stride // self.array.itemsize for stride in self.array.strides))
+        rank = self.array.ndim if self.rank is None else self.rank
+        shape = (ctypes.c_int64 * 4)(*self.array.shape)
+        strides = (ctypes.c_int64 * 4)(*(stride // self.array.itemsize for stride in self.array.strides))
         row_major = self.array.flags.c_contiguous
         # The offset is part of the address, as some libraries have it.
-        tensor = Tensor(self.array.ctypes.data - 64, Device(*self.device), rank, DataType(2, self.bits, 1), shape,
-                        None if row_major else strides, 64)  # fmt: skip
+        tensor = Tensor(self.array.ctypes.data - 64, Device(*self.device), rank, DataType(2, self.bits, 1),
+                        shape if self.has_shape else None, None if row_major else strides, 64)  # fmt: skip
         deleter = DELETER(self.take_back)
         managed = Managed(tensor, None, ctypes.cast(deleter, ctypes.c_void_p))
         self.keep += [shape, strides, deleter, managed]
@@ -118,7 +125,15 @@ def test_devices(qkv: Inputs) -> None:
 
 def test_unknown_type(qkv: Inputs) -> None:
     q = Producer(qkv[0], bits=64)
-    with pytest.raises(TypeError, match="q has type of DLPack code 2 with 64 bits"):
+    with pytest.raises(TypeError, match="q has type float64"):
+        tilewise.attention(q, *qkv[1:])
+    assert q.returned == 1
+
+
+@pytest.mark.parametrize(("rank", "has_shape"), [(4, False), (-1, True), (-(2**31), True)])
+def test_broken_producers(qkv: Inputs, rank: int, has_shape: bool) -> None:
+    q = Producer(qkv[0], rank=rank, has_shape=has_shape)
+    with pytest.raises(ValueError, match=f"q has {rank} axes by DLPack"):
         tilewise.attention(q, *qkv[1:])
     assert q.returned == 1
 

@@ -102,6 +102,25 @@ def test_interrupt_in_a_long_call(rng: np.random.Generator) -> None:
     assert np.array_equal(tilewise.attention(q, q, q, out=out), expected)
 
 
+def test_threads_that_outlive_the_interpreter() -> None:
+    program = """
+        import threading, time
+        import numpy as np
+        import tilewise
+        q = np.zeros((1, 512, 4, 64), np.float32)
+        def work():
+            while True:
+                tilewise.attention(q, q, q, threads=1)
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.2)
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
 def resident_bytes() -> int:
     pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")

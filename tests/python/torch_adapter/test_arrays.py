@@ -29,6 +29,38 @@ def test_results_are_tensors() -> None:
     assert tilewise.attention(*short, out_dtype=torch.float32).dtype is torch.float32
 
 
+class Derived(Tensor):
+    pass
+
+
+def test_results_of_derived_tensors() -> None:
+    q, k, v = qkv()
+    out, lse = tilewise.attention(q.as_subclass(Derived), k, v, return_lse=True)
+    assert isinstance(out, Tensor)
+    merged, _ = tilewise.merge([out.as_subclass(Derived)] * 2, [lse, torch.full_like(lse, -torch.inf)])
+    assert torch.equal(merged, out)
+
+
+def test_negated_views_are_refused() -> None:
+    q, k, v = qkv()
+    lazy = torch._neg_view(q)
+    for act in (
+        lambda: tilewise.attention(lazy, k, v),
+        lambda: tilewise.attention_backward(q, lazy, k, v, q, torch.zeros(2, 4, 9)),
+    ):
+        with pytest.raises(ValueError, match=r"^q is a view that torch negates"):
+            act()
+    with pytest.raises(ValueError, match=r"^out is a view that torch negates"):
+        tilewise.attention(q, k, v, out=torch._neg_view(torch.empty_like(q)))
+
+
+@pytest.mark.parametrize("change", [Tensor.to_sparse, Tensor.to_mkldnn, lambda x: x.to("meta")])
+def test_tensors_without_plain_memory(change: Any) -> None:
+    q, k, v = qkv()
+    with pytest.raises(TypeError, match=r"^k is a Tensor without plain memory: [^\n]*$"):
+        tilewise.attention(q, change(k), v)
+
+
 NEED_GRAD = [
     ("q", lambda x, q, k, v: tilewise.attention(x(q), k, v)),
     ("v", lambda x, q, k, v: tilewise.attention(q, k, x(v), causal=True)),
@@ -38,8 +70,8 @@ NEED_GRAD = [
     ("out", lambda x, q, k, v: tilewise.attention(q, k, v, out=x(torch.empty_like(q)))),
     ("k", lambda x, q, k, v: tilewise.attention_partial(q, x(k), v)),
     ("sink", lambda x, q, k, v: tilewise.attention_partial(q, k, v, sink=x(torch.zeros(4)))),
-    ("outs", lambda x, q, k, v: tilewise.merge([x(q), q], [torch.zeros(2, 4, 9)] * 2)),
-    ("lses", lambda x, q, k, v: tilewise.merge(torch.stack([q, q]), x(torch.zeros(2, 2, 4, 9)))),
+    ("out_parts", lambda x, q, k, v: tilewise.merge([x(q), q], [torch.zeros(2, 4, 9)] * 2)),
+    ("lse_parts", lambda x, q, k, v: tilewise.merge(torch.stack([q, q]), x(torch.zeros(2, 2, 4, 9)))),
 ]
 
 
