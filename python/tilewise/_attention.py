@@ -253,7 +253,7 @@ def _stacked(parts: Any, name: str) -> Any:
         return parts[0].__array_namespace__().stack(parts)
     for base in kind.__mro__:
         library = sys.modules.get(base.__module__.partition(".")[0])
-        if hasattr(library, "stack"):
+        if library is not None and hasattr(library, "stack"):
             return library.stack(parts)
     raise TypeError(f"{name} has a {kind.__name__}; it takes arrays of a library that can stack them, or one array")
 

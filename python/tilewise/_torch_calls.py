@@ -121,6 +121,8 @@ def backward(
         dout = torch.zeros_like(out)
     elif dout.stride(-1) != 1 or dout.is_neg():  # a sum's gradient is one number with strides 0
         dout = dout.clone(memory_format=torch.contiguous_format)
+    if dlse is not None and dlse.is_neg():
+        dlse = dlse.clone()
     gradients = empty_gradients(q, k, v, wanted, options)
     host = (Host.openmp, torch.get_num_threads())
     if LENDS:

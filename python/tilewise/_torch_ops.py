@@ -85,12 +85,23 @@ def _values(given: Mapping[str, Any]) -> list[Any]:
     options = dict(given)
     window = options.pop("window", None)
     if window is not None:
-        options["window_left"], options["window_right"] = window
+        if not isinstance(window, tuple) or len(window) != 2:
+            raise TypeError(f"window is {window!r}; it takes (left, right), None on a side without limit")
+        for side, length in zip(("window_left", "window_right"), window, strict=True):
+            if length is not None:
+                options[side] = length
     for name in FLAGS:
-        options[name] = bool(options.get(name))
+        flag = options.get(name)
+        if flag is not None and not isinstance(flag, bool):
+            raise TypeError(f"{name} is {flag!r}; it takes True or False")
+        options[name] = flag is True
     for name in UNSIGNED:
         number = options.get(name)
-        if number is not None and number >= 2**63:
+        if number is None:
+            continue
+        if not 0 <= number < 2**64:
+            raise ValueError(f"{name} is {number!r}; it takes an integer of its range")
+        if number >= 2**63:
             options[name] = number - 2**64  # the schema's integers are signed; the same bits
     values = [options.pop(name, None) for name in OPTIONS]
     for name in options:
@@ -170,7 +181,7 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[
     if dout is None and dlse is None:
         return tuple(gradients)
     arrays, tensors = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
-    options = dict(zip(OPTIONS, (*tensors, *ctx.others), strict=True))
+    options = _options((*tensors, *ctx.others))
     wanted = [ctx.needs_input_grad[place] for place in DIFFERENTIABLE]
     computed = backward(dout, dlse, arrays, wanted, ctx.heads_first, options)
     for place, gradient in zip(DIFFERENTIABLE, computed, strict=True):

@@ -33,6 +33,10 @@ DEVICES = ("cpu", "meta")  # that the operators have kernels for
 DIFFERENTIABLE = ("bias", "sink")  # of the options
 REQUIRED = ("q", "k", "v")
 ARRAYS = frozenset((*REQUIRED, "out", "lse", *ops.TENSORS))
+NO_TRANSFORMS = (
+    "tilewise.torch.attention takes no part in torch.func, torch.vmap and is_grads_batched; use torch.autograd, and"
+    " fold a mapped axis into B"
+)
 DROPOUT = ("dropout_seed", "dropout_offset", "dropout_state")
 
 
@@ -71,7 +75,7 @@ def attention(
         q, k, v = _autocast(q, k, v)
     if options.get("dropout_p") and not any(options.get(name) is not None for name in DROPOUT):
         options["dropout_state"] = torch.empty(2, dtype=torch.int64, device="meta") if q.is_meta else dropout_state()
-    q, k, v = _with_unit_stride(q), _with_unit_stride(k), _with_unit_stride(v)
+    q, k, v = _with_unit_stride("q", q), _with_unit_stride("k", k), _with_unit_stride("v", v)
     needs_grad = torch.is_grad_enabled() and _need_grad(q, k, v, options)
     dtype = out_dtype if out_dtype is None else _dtype(out_dtype)
 
@@ -125,10 +129,13 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None = None) -> tuple[Tensor | None, ...]:
         if dout is None and dlse is None:
             return (None,) * 9
+        for gradient in (dout, dlse):
+            if gradient is not None and torch._C._functorch.is_legacy_batchedtensor(gradient):
+                raise NotImplementedError(NO_TRANSFORMS)
         arrays = ctx.saved_tensors
         options = {**ctx.options, **dict(zip(ctx.names, arrays[5:], strict=True))}
         # Under create_graph by the operator, which refuses second derivatives where one is asked for.
-        compute = ops.backward if torch.is_grad_enabled() else calls.backward
+        compute = ops.backward if torch.is_grad_enabled() or _is_watched() else calls.backward
         gradients = compute(dout, dlse, arrays[:5], ctx.needs_input_grad[:5], ctx.is_heads_first, options)
         return (*gradients, None, None, None, None)
 
@@ -140,10 +147,15 @@ def _dtype(given: Any) -> torch.dtype:
     return found
 
 
-def _with_unit_stride(x: Tensor) -> Tensor:
-    if x.dim() == 0 or x.stride(-1) == 1:
-        return x
-    return x.clone(memory_format=torch.contiguous_format)
+def _with_unit_stride(name: str, x: Tensor) -> Tensor:
+    try:
+        if x.dim() == 0 or x.stride(-1) == 1:
+            return x
+        return x.clone(memory_format=torch.contiguous_format)
+    except RuntimeError:
+        if x.layout is torch.strided and not x.is_nested:
+            raise
+        raise TypeError(f"{name} is a tensor without plain memory; tilewise.torch takes strided tensors") from None
 
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -193,7 +205,7 @@ def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> b
             plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and value.is_cpu and not value.is_neg()
     if not plain:
         _check_arrays({"q": q, "k": k, "v": v, **options})
-    elif forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
         _refuse_tangents({"q": q, "k": k, "v": v, **options})
     return plain
 
@@ -209,10 +221,7 @@ def _is_watched() -> bool:
     if torch.compiler.is_compiling():
         return True
     if torch._C._functorch.peek_interpreter_stack() is not None:
-        raise NotImplementedError(
-            "tilewise.torch.attention takes no part in torch.func and torch.vmap; use torch.autograd, and fold a"
-            " mapped axis into B"
-        )
+        raise NotImplementedError(NO_TRANSFORMS)
     return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None
 
 

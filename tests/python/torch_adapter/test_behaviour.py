@@ -14,6 +14,7 @@ import torch
 from tilewise import _core, _torch_calls
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -151,6 +152,65 @@ def test_forward_mode_is_refused() -> None:
             tilewise.torch.attention(q, k, v, bias=dual[1])
 
 
+class Derived(Tensor):
+    pass
+
+
+def test_forward_mode_is_refused_where_something_looks_on() -> None:
+    q, k, v = qkv()
+    with torch.autograd.forward_ad.dual_level():
+        derived = torch.autograd.forward_ad.make_dual(q.as_subclass(Derived), q.as_subclass(Derived))
+        with pytest.raises(NotImplementedError, match=r"^q has a tangent"):
+            tilewise.torch.attention(derived, k, v)
+    if hasattr(torch.func, "linearize"):
+        with pytest.raises(NotImplementedError, match=r"^q has a tangent"):
+            torch.func.linearize(lambda x: tilewise.torch.attention(x, k, v), q)
+
+
+class Seeing(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_backward_where_something_looks_on() -> None:
+    tensors = qkv(requires_grad=True)
+    out = tilewise.torch.attention(*tensors)
+    expected = gradients(out, torch.ones_like(out), tensors)
+    with Seeing() as seeing:
+        assert_all_equal(gradients(out, torch.ones_like(out), tensors), expected)
+    assert "tilewise.backward.default" in seeing.names
+    with pytest.raises(NotImplementedError, match="is_grads_batched"):
+        torch.autograd.grad(out, tensors, torch.stack([torch.ones_like(out)] * 2), is_grads_batched=True)
+
+
+def test_options_are_checked_alike_where_something_looks_on() -> None:
+    bad: list[tuple[dict[str, Any], type[Exception]]] = [
+        ({"causal": 1}, TypeError),
+        ({"window": [1, 1]}, TypeError),
+        ({"window": (1,)}, TypeError),
+        ({"dropout_seed": -1}, ValueError),
+        ({"dropout_seed": 2**64}, ValueError),
+    ]
+    for options, kind in bad:
+        with pytest.raises(kind) as eager:
+            tilewise.torch.attention(*qkv(), **options)
+        with Seeing(), pytest.raises(kind) as seen:
+            tilewise.torch.attention(*qkv(), **options)
+        assert str(seen.value) == str(eager.value)
+
+
+def test_tensors_without_strides() -> None:
+    q, k, v = qkv()
+    for other in (q.to_sparse(), q.to_mkldnn(), torch.nested.nested_tensor(list(q)), q[0, 0].to_sparse_csr()):
+        with pytest.raises(TypeError, match=r"^q is a tensor without plain memory"):
+            tilewise.torch.attention(other, k, v)
+
+
 def test_dropout_on_other_devices_than_the_default() -> None:
     q, k, v = qkv()
     on_meta_device = [on_meta(x) for x in (q, k, v)]
@@ -264,6 +324,13 @@ def test_torch_before_the_exchange_api(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_all_equal(both(), expected)
 
 
+def test_negative_bit_of_the_gradient_of_lse() -> None:
+    q, k, v = qkv(requires_grad=True)
+    _, lse = tilewise.torch.attention(q, k, v, return_lse=True)
+    dlse = torch.randn_like(lse).detach()
+    assert_all_equal(gradients(lse, torch._neg_view(dlse), [q, k]), gradients(lse, -dlse, [q, k]))
+
+
 def test_second_derivatives_are_refused() -> None:
     q, k, v = qkv(requires_grad=True)
     first = torch.autograd.grad(tilewise.torch.attention(q, k, v).sum(), q, create_graph=True)[0]
@@ -298,7 +365,7 @@ def on_meta(x: Tensor) -> Tensor:
         (lambda q, k, v: (q.numpy(), k, v), TypeError, "q is a ndarray; tilewise.torch takes tensors"),
         (lambda q, k, v: (q, on_meta(k), v), ValueError, "k is on meta but q is on cpu"),
         (lambda q, k, v: (on_meta(q), k, v), ValueError, "k is on cpu but q is on meta"),
-        (lambda q, k, v: (q.to_sparse(), k, v), Exception, "."),
+        (lambda q, k, v: (q.to_sparse(), k, v), TypeError, "q is a tensor without plain memory"),
     ],
 )
 @pytest.mark.parametrize("requires_grad", [False, True])
