@@ -1,5 +1,5 @@
-// AVX2 + FMA + F16C: the vector operations and the two register tiles in which the kernels are written.
-// A new ISA is one file like this one.
+// AVX2 + FMA + F16C: the vector operations and the two register tiles in which the kernels are written. What each must
+// do is said here; the files of other instruction sets have the same names and say only what is theirs.
 #pragma once
 
 #include <immintrin.h>
@@ -45,6 +45,8 @@ struct Simd {
   static Vec load(const Half* p) { return _mm256_cvtph_ps(load_16(p)); }
   static Vec load(const Bfloat16* p) { return widen(load_16(p)); }
   static Vec load(const Boolean* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8(p))); }
+
+  // To 16 bits: to nearest even; a NaN stays one.
   static void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
   static void store(Half* p, Vec x) { store_16(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
   static void store(Bfloat16* p, Vec x) { store_16(p, narrow(x)); }
@@ -64,20 +66,7 @@ struct Simd {
   }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { store_first_16(p, narrow(x), n); }
 
-  static Vec widen(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
-
-  // fp32 to bf16, to nearest even; a NaN stays one.
-  static __m128i narrow(Vec x) {
-    const __m256i bits = _mm256_castps_si256(x);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    const __m256i kept = _mm256_blendv_epi8(even, quiet, _mm256_castps_si256(is_nan(x)));
-    const __m256i high = _mm256_srli_epi32(kept, 16);
-    return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
-  }
-
-  // The whole number nearest to x, ties to even; and a whole number as an integer in the lane's bits.
+  // The whole number nearest to |x| < 2^22, ties to even; and a whole number as an integer in the lane's bits.
   static Vec nearest(Vec x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static Vec to_integer(Vec whole) { return _mm256_castsi256_ps(_mm256_cvtps_epi32(whole)); }
 
@@ -88,6 +77,7 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
   }
 
+  // The square of kLanes vectors.
   static void transpose(Vec (&x)[8]) {
     Vec t[8], u[8];
     for (int i = 0; i < 8; i += 2) {
@@ -105,10 +95,11 @@ struct Simd {
     }
   }
 
-  // c[r][0..24) = init[r][0..24) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..24),  r < 4; count is a
-  // positive multiple of 4. Strides count floats. `init` is added last: what sums many blocks then rounds once a block,
-  // not once a key. From memory to memory in assembly, because GCC 12 folds the b loads into the FMAs (16 loads for 12
-  // FMAs: 67 % of peak) or spills sums; nothing is left for it to allocate.
+  // c[r][0..kTileCols) = init[r][0..kTileCols) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..kTileCols),
+  // r < kTileRows; count is a positive multiple of 4. Strides count floats. `init` is added last: what sums many blocks
+  // then rounds once a block, not once a key.
+  // From memory to memory in assembly, because GCC 12 folds the b loads into the FMAs (16 loads for 12 FMAs: 67 % of
+  // peak) or spills sums; nothing is left for it to allocate.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     const int64_t row = a_row * 4, row3 = a_row * 12, step = a_step * 4, b_next = b_row * 4, c_next = c_row * 4;
@@ -165,7 +156,8 @@ struct Simd {
           "xmm13", "xmm14", "xmm15", "memory", "cc");
   }
 
-  // c[r][0..16) += sum over k < count of a[r * a_row + k] * b[k][0..16),  r < 6; count is a positive multiple of 4.
+  // c[r][0..kStripCols) += sum over k < count of a[r * a_row + k] * b[k][0..kStripCols),  r < kStripRows; count is a
+  // positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     const int64_t row = a_row * 4, row3 = a_row * 12, row5 = a_row * 20, b_next = b_row * 4, c_next = c_row * 4;
@@ -237,6 +229,17 @@ struct Simd {
     char elements[16];
     store_16(elements, x);
     copy(p, elements, n * 2);
+  }
+
+  static Vec widen(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+  static __m128i narrow(Vec x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i kept = _mm256_blendv_epi8(even, quiet, _mm256_castps_si256(is_nan(x)));
+    const __m256i high = _mm256_srli_epi32(kept, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
   }
 
   // Fewer than 16 bytes, by the bits of their number: no loop, no call.

@@ -1,4 +1,4 @@
-// AVX-512 F, BW, DQ and VL with FMA and F16C: sixteen lanes, mask registers, 32 vectors. Same names as avx2.h.
+// AVX-512 F, BW, DQ and VL with FMA and F16C: sixteen lanes, mask registers, 32 vectors. Specified in avx2.h.
 #pragma once
 
 // GCC 12 finds fault with its own _mm512_undefined_ps().
@@ -30,18 +30,18 @@ struct Simd {
   static Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
   static Vec fms(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }
-  static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }  // b if either is NaN
-  static Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }  // b if either is NaN
+  static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+  static Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 
   static Mask none() { return 0; }
   static Mask equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   static Mask above(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static Mask below(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-  static Mask not_below_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }  // true for NaN
+  static Mask not_below_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
   static Mask is_nan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
   static Mask both(Mask a, Mask b) { return a & b; }
   static Mask either(Mask a, Mask b) { return a | b; }
-  static Mask without(Mask a, Mask b) { return a & static_cast<Mask>(~b); }  // a and not b
+  static Mask without(Mask a, Mask b) { return a & static_cast<Mask>(~b); }
   static Vec keep_if(Mask mask, Vec a) { return _mm512_maskz_mov_ps(mask, a); }
   static Vec keep_unless(Mask mask, Vec a) { return _mm512_maskz_mov_ps(static_cast<Mask>(~mask), a); }
   static Vec select(Mask mask, Vec yes, Vec no) { return _mm512_mask_blend_ps(mask, no, yes); }
@@ -55,7 +55,6 @@ struct Simd {
   static void store(Half* p, Vec x) { store_16(p, narrow_half(x)); }
   static void store(Bfloat16* p, Vec x) { store_16(p, narrow(x)); }
 
-  // Only the first n elements, 0 < n < kLanes, touch memory; loads give zeros for the rest.
   static Vec load_first(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(first(n), p); }
   static Vec load_first(const Half* p, int64_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p)); }
   static Vec load_first(const Bfloat16* p, int64_t n) { return widen(_mm256_maskz_loadu_epi16(first(n), p)); }
@@ -64,12 +63,9 @@ struct Simd {
   static void store_first(Half* p, Vec x, int64_t n) { _mm256_mask_storeu_epi16(p, first(n), narrow_half(x)); }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { _mm256_mask_storeu_epi16(p, first(n), narrow(x)); }
 
-  // The whole number nearest to x, ties to even; and a whole number as an integer in the lane's bits.
   static Vec nearest(Vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static Vec to_integer(Vec whole) { return _mm512_castsi512_ps(_mm512_cvtps_epi32(whole)); }
 
-  // 2^n p for p in (0.5, 2), by adding to its exponent; n is an integer in the low 9 bits of its lane. A NaN p with an
-  // n that was made of NaN stays NaN.
   static Vec scale_exponent(Vec p, Vec n) {
     const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(n), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
@@ -98,9 +94,8 @@ struct Simd {
     }
   }
 
-  // c[r][0..32) = init[r][0..32) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..32),  r < 8; count is a
-  // positive multiple of 4. Strides count floats. `init` is added last, and all is assembly, as in avx2.h. Sums of row
-  // r are zmm<r> and zmm1<r>. Tiles of 48 columns are as fast, but leave more lanes empty where rows are few.
+  // Sums of row r are zmm<r> and zmm1<r>. Tiles of 48 columns are as fast, but leave more lanes empty where rows are
+  // few.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     const int64_t row = a_row * 4, row3 = a_row * 12, row5 = a_row * 20, row7 = a_row * 28, step = a_step * 4;
@@ -154,7 +149,6 @@ struct Simd {
           "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm28", "xmm29", "xmm30", "xmm31", "memory", "cc");
   }
 
-  // c[r][0..32) += sum over k < count of a[r * a_row + k] * b[k][0..32),  r < 8; count is a positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     product(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);
@@ -169,7 +163,6 @@ struct Simd {
   static Vec widen_bytes(__m128i x) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(x)); }
   static Vec widen(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
 
-  // fp32 to fp16 and to bf16, to nearest even; a NaN stays one.
   static __m256i narrow_half(Vec x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
   static __m256i narrow(Vec x) {
     const __m512i bits = _mm512_castps_si512(x);

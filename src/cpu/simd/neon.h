@@ -1,4 +1,4 @@
-// NEON, which every 64-bit ARM processor has: four lanes, 32 vectors. Same names as avx2.h.
+// NEON, which every 64-bit ARM processor has: four lanes, 32 vectors. Specified in avx2.h.
 #pragma once
 
 #include <arm_neon.h>
@@ -23,18 +23,18 @@ struct Simd {
   static Vec div(Vec a, Vec b) { return vdivq_f32(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
   static Vec fms(Vec a, Vec b, Vec c) { return vfmaq_f32(vnegq_f32(c), a, b); }
-  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN, unlike the instruction
-  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
+  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // the instruction gives NaN
+  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }
 
   static Mask none() { return vdupq_n_u32(0); }
   static Mask equal(Vec a, Vec b) { return vceqq_f32(a, b); }
   static Mask above(Vec a, Vec b) { return vcgtq_f32(a, b); }
   static Mask below(Vec a, Vec b) { return vcltq_f32(a, b); }
-  static Mask not_below_equal(Vec a, Vec b) { return vmvnq_u32(vcleq_f32(a, b)); }  // true for NaN
+  static Mask not_below_equal(Vec a, Vec b) { return vmvnq_u32(vcleq_f32(a, b)); }
   static Mask is_nan(Vec a) { return vmvnq_u32(vceqq_f32(a, a)); }
   static Mask both(Mask a, Mask b) { return vandq_u32(a, b); }
   static Mask either(Mask a, Mask b) { return vorrq_u32(a, b); }
-  static Mask without(Mask a, Mask b) { return vbicq_u32(a, b); }  // a and not b
+  static Mask without(Mask a, Mask b) { return vbicq_u32(a, b); }
   static Vec keep_if(Mask mask, Vec a) { return floats(vandq_u32(bits(a), mask)); }
   static Vec keep_unless(Mask mask, Vec a) { return floats(vbicq_u32(bits(a), mask)); }
   static Vec select(Mask mask, Vec yes, Vec no) { return vbslq_f32(mask, yes, no); }
@@ -48,7 +48,6 @@ struct Simd {
   static void store(Half* p, Vec x) { vst1_u16(&p->bits, narrow_half(x)); }
   static void store(Bfloat16* p, Vec x) { vst1_u16(&p->bits, narrow(x)); }
 
-  // Only the first n elements, 0 < n < kLanes, touch memory; loads give zeros for the rest.
   static Vec load_first(const float* p, int64_t n) {
     float elements[kLanes] = {};
     copy<4>(elements, p, n);
@@ -69,15 +68,12 @@ struct Simd {
   static void store_first(Half* p, Vec x, int64_t n) { store_first_16(p, narrow_half(x), n); }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { store_first_16(p, narrow(x), n); }
 
-  // The whole number nearest to x, ties to even; and a whole number as an integer in the lane's bits.
   static Vec nearest(Vec x) { return vrndnq_f32(x); }
   static Vec to_integer(Vec whole) { return vreinterpretq_f32_s32(vcvtq_s32_f32(whole)); }
 
-  // 2^n p for p in (0.5, 2), by adding to its exponent; n is an integer in the low 9 bits of its lane. A NaN p with an
-  // n that was made of NaN stays NaN.
   static Vec scale_exponent(Vec p, Vec n) { return floats(vaddq_u32(bits(p), vshlq_n_u32(bits(n), 23))); }
 
-  // Each round moves one bit of the lane's number into the row's and one back.
+  // Two rounds, as in sve.h.
   static void transpose(Vec (&x)[4]) {
     const Vec even[2] = {vzip1q_f32(x[0], x[2]), vzip2q_f32(x[0], x[2])};
     const Vec odd[2] = {vzip1q_f32(x[1], x[3]), vzip2q_f32(x[1], x[3])};
@@ -87,10 +83,8 @@ struct Simd {
     }
   }
 
-  // c[r][0..16) = init[r][0..16) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..16),  r < 4; count is a
-  // positive multiple of 4. Strides count floats. `init` is added last, as in avx2.h. The factor is one element of a
-  // vector: no broadcast, and 8 loads for 16 FMAs. The loops over r and v must be unrolled for the sums to be
-  // registers.
+  // The factor is one element of a vector: no broadcast, and 8 loads for 16 FMAs. The loops over r and v must be
+  // unrolled for the sums to be registers.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     constexpr int kVecs = kTileCols / kLanes;
@@ -111,7 +105,6 @@ struct Simd {
     }
   }
 
-  // c[r][0..16) += sum over k < count of a[r * a_row + k] * b[k][0..16),  r < 4; count is a positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     product(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);
@@ -145,7 +138,6 @@ struct Simd {
   static Vec widen_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
   static Vec widen(uint16x4_t x) { return floats(vshll_n_u16(x, 16)); }
 
-  // fp32 to fp16 and to bf16, to nearest even; a NaN stays one.
   static uint16x4_t narrow_half(Vec x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
   static uint16x4_t narrow(Vec x) {
     const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits(x), 16), vdupq_n_u32(1));

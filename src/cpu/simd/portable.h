@@ -1,5 +1,5 @@
 // The compilers' vector extensions (GCC and Clang): four lanes are SSE2 on any x86-64, NEON on any AArch64, scalar code
-// elsewhere. Same names as avx2.h.
+// elsewhere. Specified in avx2.h.
 #pragma once
 
 #include <cstring>
@@ -29,18 +29,18 @@ struct SimdOf {
   static Vec div(Vec a, Vec b) { return a / b; }
   static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }  // rounds twice where the machine has no FMA
   static Vec fms(Vec a, Vec b, Vec c) { return a * b - c; }
-  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN
-  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
+  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }
+  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }
 
   static Mask none() { return set(0); }
   static Mask equal(Vec a, Vec b) { return (Mask)(a == b); }
   static Mask above(Vec a, Vec b) { return (Mask)(a > b); }
   static Mask below(Vec a, Vec b) { return (Mask)(a < b); }
-  static Mask not_below_equal(Vec a, Vec b) { return (Mask)(~(a <= b)); }  // true for NaN
+  static Mask not_below_equal(Vec a, Vec b) { return (Mask)(~(a <= b)); }
   static Mask is_nan(Vec a) { return not_below_equal(a, a); }
   static Mask both(Mask a, Mask b) { return floats(bits(a) & bits(b)); }
   static Mask either(Mask a, Mask b) { return floats(bits(a) | bits(b)); }
-  static Mask without(Mask a, Mask b) { return floats(bits(a) & ~bits(b)); }  // a and not b
+  static Mask without(Mask a, Mask b) { return floats(bits(a) & ~bits(b)); }
   static Vec keep_if(Mask mask, Vec a) { return floats(bits(mask) & bits(a)); }
   static Vec keep_unless(Mask mask, Vec a) { return floats(~bits(mask) & bits(a)); }
   static Vec select(Mask mask, Vec yes, Vec no) { return floats(select_bits(bits(mask), bits(yes), bits(no))); }
@@ -59,7 +59,6 @@ struct SimdOf {
   static void store(Half* p, Vec x) { write(p, narrow_half(x), kLanes * 2); }
   static void store(Bfloat16* p, Vec x) { write(p, narrow(x), kLanes * 2); }
 
-  // Only the first n elements, 0 < n < kLanes, touch memory; loads give zeros for the rest.
   static Vec load_first(const float* p, int64_t n) { return read<Vec>(p, n * 4); }
   static Vec load_first(const Half* p, int64_t n) { return widen_half(read<Shorts>(p, n * 2)); }
   static Vec load_first(const Bfloat16* p, int64_t n) { return widen(read<Shorts>(p, n * 2)); }
@@ -68,12 +67,9 @@ struct SimdOf {
   static void store_first(Half* p, Vec x, int64_t n) { write(p, narrow_half(x), n * 2); }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { write(p, narrow(x), n * 2); }
 
-  // The whole number nearest to |x| < 2^22, ties to even; and a whole number as an integer in the lane's bits.
-  static Vec nearest(Vec x) { return (x + set(0x1.8p23f)) - set(0x1.8p23f); }
+  static Vec nearest(Vec x) { return (x + set(0x1.8p23f)) - set(0x1.8p23f); }  // at 2^23 floats have no fraction
   static Vec to_integer(Vec whole) { return (Vec) __builtin_convertvector(whole, Ints); }
 
-  // 2^n p for p in (0.5, 2), by adding to its exponent; n is an integer in the low 9 bits of its lane. A NaN p with an
-  // n that was made of NaN stays NaN.
   static Vec scale_exponent(Vec p, Vec n) { return floats(bits(p) + (bits(n) << 23)); }
 
   static void transpose(Vec (&x)[kLanes]) {
@@ -87,8 +83,6 @@ struct SimdOf {
     }
   }
 
-  // c[r][0..kTileCols) = init[r][0..kTileCols) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..kTileCols),
-  // r < kTileRows; count is a positive multiple of 4. Strides count floats.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     Vec sum[kTileRows][2] = {};
@@ -105,8 +99,6 @@ struct SimdOf {
         store(c + r * c_row + v * kLanes, add(load(init + r * init_row + v * kLanes), sum[r][v]));
   }
 
-  // c[r][0..kStripCols) += sum over k < count of a[r * a_row + k] * b[k][0..kStripCols),  r < kStripRows; count is a
-  // positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     product(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);
@@ -148,7 +140,6 @@ struct SimdOf {
 
   static Vec widen(Shorts x) { return floats(__builtin_convertvector(x, Words) << 16); }
 
-  // fp32 to bf16, to nearest even; a NaN stays one.
   static Shorts narrow(Vec x) {
     const Words even = bits(x) + ((bits(x) >> 16) & 1) + 0x7fff;
     const Words kept = select_bits(bits(is_nan(x)), bits(x) | 0x400000, even);
@@ -167,8 +158,7 @@ struct SimdOf {
     return floats(wide | ((half & 0x8000) << 16));
   }
 
-  // fp32 to fp16, to nearest even; 65520 and more is Inf, a NaN stays one. Adding 0.5 to a subnormal result rounds it
-  // at the place where its last bit is.
+  // 65520 and more is Inf. Adding 0.5 to a subnormal result rounds it at the place where its last bit is.
   static Shorts narrow_half(Vec x) {
     const Words sign = (bits(x) >> 16) & 0x8000, magnitude = bits(x) & 0x7fffffff;
     const Words normal = (magnitude - (112 << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;

@@ -1,5 +1,5 @@
-// SVE with vectors of a length fixed at compile time: 4, 8 or 16 lanes, 32 vectors, predicates as masks. Same names as
-// avx2.h. Vectors of unknown length cannot lie in arrays, which kernels need, so each length is a build of its own.
+// SVE with vectors of a length fixed at compile time: 4, 8 or 16 lanes, 32 vectors, predicates as masks. Specified
+// in avx2.h. Vectors of unknown length cannot lie in arrays, which kernels need, so each length is a build of its own.
 #pragma once
 
 #include <arm_sve.h>
@@ -31,18 +31,18 @@ struct Simd {
   static Vec div(Vec a, Vec b) { return svdiv_x(all(), a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return svmla_x(all(), c, a, b); }
   static Vec fms(Vec a, Vec b, Vec c) { return svnmls_x(all(), c, a, b); }
-  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // b if either is NaN, unlike the instruction
-  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }  // b if either is NaN
+  static Vec max(Vec a, Vec b) { return select(above(a, b), a, b); }  // the instruction gives NaN
+  static Vec min(Vec a, Vec b) { return select(below(a, b), a, b); }
 
   static Mask none() { return svpfalse(); }
   static Mask equal(Vec a, Vec b) { return svcmpeq(all(), a, b); }
   static Mask above(Vec a, Vec b) { return svcmpgt(all(), a, b); }
   static Mask below(Vec a, Vec b) { return svcmplt(all(), a, b); }
-  static Mask not_below_equal(Vec a, Vec b) { return svnot_z(all(), svcmple(all(), a, b)); }  // true for NaN
+  static Mask not_below_equal(Vec a, Vec b) { return svnot_z(all(), svcmple(all(), a, b)); }
   static Mask is_nan(Vec a) { return svcmpuo(all(), a, a); }
   static Mask both(Mask a, Mask b) { return svand_z(all(), a, b); }
   static Mask either(Mask a, Mask b) { return svorr_z(all(), a, b); }
-  static Mask without(Mask a, Mask b) { return svbic_z(all(), a, b); }  // a and not b
+  static Mask without(Mask a, Mask b) { return svbic_z(all(), a, b); }
   static Vec keep_if(Mask mask, Vec a) { return svsel(mask, a, set(0)); }
   static Vec keep_unless(Mask mask, Vec a) { return svsel(mask, set(0), a); }
   static Vec select(Mask mask, Vec yes, Vec no) { return svsel(mask, yes, no); }
@@ -56,7 +56,6 @@ struct Simd {
   static void store(Half* p, Vec x) { store_if(all(), p, x); }
   static void store(Bfloat16* p, Vec x) { store_if(all(), p, x); }
 
-  // Only the first n elements, 0 < n < kLanes, touch memory; loads give zeros for the rest.
   static Vec load_first(const float* p, int64_t n) { return svld1(first(n), p); }
   static Vec load_first(const Half* p, int64_t n) { return load_if(first(n), p); }
   static Vec load_first(const Bfloat16* p, int64_t n) { return load_if(first(n), p); }
@@ -65,12 +64,9 @@ struct Simd {
   static void store_first(Half* p, Vec x, int64_t n) { store_if(first(n), p, x); }
   static void store_first(Bfloat16* p, Vec x, int64_t n) { store_if(first(n), p, x); }
 
-  // The whole number nearest to x, ties to even; and a whole number as an integer in the lane's bits.
   static Vec nearest(Vec x) { return svrintn_x(all(), x); }
   static Vec to_integer(Vec whole) { return svreinterpret_f32(svcvt_s32_x(all(), whole)); }
 
-  // 2^n p for p in (0.5, 2), by adding to its exponent; n is an integer in the low 9 bits of its lane. A NaN p with an
-  // n that was made of NaN stays NaN.
   static Vec scale_exponent(Vec p, Vec n) {
     return svreinterpret_f32(svadd_x(all(), svreinterpret_u32(p), svlsl_x(all(), svreinterpret_u32(n), 23)));
   }
@@ -87,15 +83,11 @@ struct Simd {
     }
   }
 
-  // c[r][0..kTileCols) = init[r][0..kTileCols) + sum over k < count of a[r * a_row + k * a_step] * b[k][0..kTileCols),
-  // r < kTileRows; count is a positive multiple of 4. Strides count floats. `init` is added last, as in avx2.h.
   static void product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                       int64_t a_step, const float* b, int64_t b_row, int64_t count) {
     tile<kTileCols / kLanes>(c, c_row, init, init_row, a, a_row, a_step, b, b_row, count);
   }
 
-  // c[r][0..kStripCols) += sum over k < count of a[r * a_row + k] * b[k][0..kStripCols),  r < kStripRows; count is a
-  // positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     tile<kStripCols / kLanes>(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);
@@ -143,7 +135,6 @@ struct Simd {
   }
   static Vec load_if(svbool_t lanes, const Boolean* p) { return svcvt_f32_x(all(), svld1ub_u32(lanes, &p->byte)); }
 
-  // fp32 to fp16 and to bf16, to nearest even; a NaN stays one.
   static void store_if(svbool_t lanes, Half* p, Vec x) {
     svst1h(lanes, &p->bits, svreinterpret_u32(svcvt_f16_x(all(), x)));
   }
