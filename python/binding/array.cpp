@@ -21,7 +21,7 @@ Array read_view(nb::handle view, const char* name) {
   }
   const char* type_name = PyUnicode_AsUTF8(type_object.ptr());
   if (!type_name) throw nb::python_error();
-  const Type* type = type_named(type_name);
+  const ElementType* type = type_named(type_name);
   if (!type) raise_unknown_type(name, type_name);
 
   Array array;
@@ -63,12 +63,12 @@ void set_row_major(Array& array) {
   }
 }
 
-const Type& type_of(int32_t code) {
-  return *std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& type) { return type.code == code; });
+const ElementType& type_of(int32_t code) {
+  return *std::find_if(kTypes.begin(), kTypes.end(), [&](const ElementType& type) { return type.code == code; });
 }
 
-const Type* type_named(const char* name) {
-  for (const Type& type : kTypes) {
+const ElementType* type_named(const char* name) {
+  for (const ElementType& type : kTypes) {
     if (std::strcmp(type.name, name) == 0) return &type;
   }
   return nullptr;

@@ -12,24 +12,24 @@
 namespace tilewise::python {
 
 // An element type that arrays and the C interface share.
-struct Type {
+struct ElementType {
   int32_t code;
   const char* name;
   int bytes;
   dlpack::DataType dlpack;
 };
-inline constexpr std::array<Type, 8> kTypes = {{{TW_F32, "float32", 4, {dlpack::kFloat, 32, 1}},
-                                                {TW_F16, "float16", 2, {dlpack::kFloat, 16, 1}},
-                                                {TW_BF16, "bfloat16", 2, {dlpack::kBfloat, 16, 1}},
-                                                {TW_F8E4M3, "float8_e4m3fn", 1, {dlpack::kFloat8E4M3, 8, 1}},
-                                                {TW_I8, "int8", 1, {dlpack::kInt, 8, 1}},
-                                                {TW_BOOL, "bool", 1, {dlpack::kBool, 8, 1}},
-                                                {TW_I32, "int32", 4, {dlpack::kInt, 32, 1}},
-                                                {TW_I64, "int64", 8, {dlpack::kInt, 64, 1}}}};
+inline constexpr std::array<ElementType, 8> kTypes = {{{TW_F32, "float32", 4, {dlpack::kFloat, 32, 1}},
+                                                       {TW_F16, "float16", 2, {dlpack::kFloat, 16, 1}},
+                                                       {TW_BF16, "bfloat16", 2, {dlpack::kBfloat, 16, 1}},
+                                                       {TW_F8E4M3, "float8_e4m3fn", 1, {dlpack::kFloat8E4M3, 8, 1}},
+                                                       {TW_I8, "int8", 1, {dlpack::kInt, 8, 1}},
+                                                       {TW_BOOL, "bool", 1, {dlpack::kBool, 8, 1}},
+                                                       {TW_I32, "int32", 4, {dlpack::kInt, 32, 1}},
+                                                       {TW_I64, "int64", 8, {dlpack::kInt, 64, 1}}}};
 
-const Type& type_of(int32_t code);
+const ElementType& type_of(int32_t code);
 // Null if there is none of that name.
-const Type* type_named(const char* name);
+const ElementType* type_named(const char* name);
 [[noreturn]] void raise_unknown_type(const char* array_name, const char* type_name);
 
 inline constexpr int kMostAxes = 5;  // stacked parts to merge have one more than a tensor
@@ -42,17 +42,26 @@ struct Array {
   std::array<int64_t, kMostAxes> shape{};   // (rank)
   std::array<int64_t, kMostAxes> stride{};  // (rank) in elements
   dlpack::Device device{dlpack::kCpu, 0};
-  bool writable = true;
+  bool writable = true;  // false where its library says so; DLPack 0 and lent arrays do not tell
 };
 
 // What the array for a field of the C interface must be like.
 struct Place {
   const char* name;
-  int axes;        // of the field
-  int least_axes;  // an array with fewer than `axes` gets axes of extent 1 in front
-  bool has_heads;  // axes 1 and 2 of a 4-D array are tokens and heads, exchanged where heads come first
-  bool is_written;
+  int axes;                // of the field
+  int least_axes = 1;      // an array with fewer than `axes` gets axes of extent 1 in front
+  bool has_heads = false;  // axes 1 and 2 of a 4-D array are tokens and heads, exchanged where heads come first
+  bool is_written = false;
 };
+
+// (B,S,H,D), packed (total,H,D).
+constexpr Place tokens(const char* name) { return {.name = name, .axes = 4, .least_axes = 3, .has_heads = true}; }
+// (B,H,S), packed (H,total).
+constexpr Place logarithms(const char* name) { return {.name = name, .axes = 3, .least_axes = 2}; }
+constexpr Place written(Place place) {
+  place.is_written = true;
+  return place;
+}
 
 // The arrays of one call: reads them, holds them to one device, keeps them and what they lend until the call ends.
 class Arrays {

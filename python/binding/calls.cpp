@@ -22,21 +22,30 @@ tw_status unlocked(Call call) {
 // A call of some tens of microseconds or more lets others run Python meanwhile. To give the lock away and take it back
 // costs a tenth of one, and more where others want it, so that a shorter call keeps it.
 template <class Run>
-void run(const tw_attention& problem, Run call) {
-  constexpr double kLong = 1e6;  // multiply-adds
-  const int64_t *q = problem.q.shape, *k = problem.k.shape, *v = problem.v.shape;
-  const double rows = static_cast<double>(q[0]) * static_cast<double>(q[1]) * static_cast<double>(q[2]);
-  const double width = static_cast<double>(q[3]) + static_cast<double>(v[3]);
-  if (rows * static_cast<double>(k[1]) * width < kLong) return check(call());
+void run(double multiply_adds, Run call) {
+  constexpr double kLong = 1e6;
+  if (multiply_adds < kLong) return check(call());
   check(unlocked(call));
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// As a real number: nothing has checked the extents yet.
+template <class... Extents>
+double product(Extents... extents) {
+  return (1.0 * ... * static_cast<double>(extents));
+}
+
+double multiply_adds_of(const tw_attention& problem) {
+  const int64_t *q = problem.q.shape, *k = problem.k.shape, *v = problem.v.shape;
+  const double pairs = product(q[0], q[1], q[2], k[1]);
+  return product(pairs, q[3]) + product(pairs, v[3]);
 }
 
 int32_t dtype_named(nb::handle name, int32_t otherwise) {
   if (name.is_none()) return otherwise;
   const char* text = PyUnicode_AsUTF8(name.ptr());
   if (!text) PyErr_Clear();
-  const Type* type = text ? type_named(text) : nullptr;
+  const ElementType* type = text ? type_named(text) : nullptr;
   const bool is_float = type && (type->code == TW_F32 || type->code == TW_F16 || type->code == TW_BF16);
   if (!is_float) raise(PyExc_TypeError, "out_dtype is %S; there are float32, float16 and bfloat16", name.ptr());
   return type->code;
@@ -56,7 +65,7 @@ class Gradient {
   Gradient(Arrays& arrays, nb::handle given, const Place& place, const Wanted& wanted, nb::handle like,
            tw_tensor& field) {
     if (given.is_none()) return;
-    output_.emplace(arrays, is_true(given) ? nb::handle(Py_None) : given, place, wanted, like);
+    output_.emplace(arrays, is_true(given) ? nb::handle(Py_None) : given, written(place), wanted, like);
     field = output_->tensor();
   }
   nb::object result() const { return output_ ? output_->result() : nb::none(); }
@@ -70,21 +79,22 @@ class Gradient {
 nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
                    bool heads_first, nb::dict options, uintptr_t openmp, int threads) {
   Arrays arrays(heads_first);
-  auto [problem, rank] = read_call(arrays, q, k, v, options);
+  Call call = read_call(arrays, q, k, v, options);
+  tw_attention& problem = call.problem;
   if (problem.threads == 0) problem.threads = threads;
   const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
-  const Output out_written(arrays, out, kOutPlace, {out_like(problem, dtype), rank}, q);
+  const Output out_written(arrays, out, written(tokens("out")), {out_like(problem, dtype), call.rank_q}, q);
   problem.out = out_written.tensor();
   const HostThreads host(openmp);
-  const auto call = [&problem = problem, &host] { return tw_attention_forward(&problem, host.exec()); };
+  const auto compute = [&problem, &host] { return tw_attention_forward(&problem, host.exec()); };
   if (lse.is_none()) {
-    run(problem, call);
+    run(multiply_adds_of(problem), compute);
     return out_written.result();
   }
   const nb::handle lse_given = is_true(lse) ? nb::handle(Py_None) : lse;
-  const Output lse_written(arrays, lse_given, kLsePlace, {lse_like(problem), rank - 1}, q);
+  const Output lse_written(arrays, lse_given, written(logarithms("lse")), {lse_like(problem), call.rank_q - 1}, q);
   problem.lse = lse_written.tensor();
-  run(problem, call);
+  run(multiply_adds_of(problem), compute);
   return nb::make_tuple(out_written.result(), lse_written.result());
 }
 
@@ -93,30 +103,30 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
                    uintptr_t openmp, int threads) {
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
   Arrays arrays(heads_first);
-  auto [problem, rank] = read_call(arrays, q, k, v, options);
+  Call call = read_call(arrays, q, k, v, options);
+  tw_attention& problem = call.problem;
   if (problem.threads == 0) problem.threads = threads;
   require_argument(gradients[3], problem.bias, "bias");
   require_argument(gradients[4], problem.sink, "sink");
-  problem.out = arrays.read(out, {"out", 4, 3, true, false});
-  problem.lse = arrays.read(lse, {"lse", 3, 2, false, false});
+  problem.out = arrays.read(out, tokens("out"));
+  problem.lse = arrays.read(lse, logarithms("lse"));
 
   tw_attention_grad grad;
   TW_INIT(grad);
   if (flag_of(accumulate, "accumulate")) grad.flags |= TW_GRAD_ACCUMULATE;
-  grad.dout = arrays.read(dout, {"dout", 4, 3, true, false});
-  if (!dlse.is_none()) grad.dlse = arrays.read(dlse, {"dlse", 3, 2, false, false});
+  grad.dout = arrays.read(dout, tokens("dout"));
+  if (!dlse.is_none()) grad.dlse = arrays.read(dlse, logarithms("dlse"));
 
-  const nb::object bias = options.contains("bias") ? nb::object(options["bias"]) : nb::none();
-  const int bias_rank = bias.is_none() ? 4 : arrays.open(bias, "bias").rank;
-  const int rank_k = arrays.open(k, "k").rank, rank_v = arrays.open(v, "v").rank;
+  constexpr Place kBias = {.name = "dbias", .axes = 4}, kSink = {.name = "dsink", .axes = 1};
   const tw_tensor sink = tw_tensor_of(nullptr, TW_F32, problem.q.shape[2], 1, 1, 1);
-  const Gradient dq(arrays, gradients[0], {"dq", 4, 3, true, true}, {problem.q, rank}, q, grad.dq);
-  const Gradient dk(arrays, gradients[1], {"dk", 4, 3, true, true}, {problem.k, rank_k}, k, grad.dk);
-  const Gradient dv(arrays, gradients[2], {"dv", 4, 3, true, true}, {problem.v, rank_v}, v, grad.dv);
-  const Gradient dbias(arrays, gradients[3], {"dbias", 4, 1, false, true}, {problem.bias, bias_rank}, bias, grad.dbias);
-  const Gradient dsink(arrays, gradients[4], {"dsink", 1, 1, false, true}, {sink, 1}, q, grad.dsink);
+  const Gradient dq(arrays, gradients[0], tokens("dq"), {problem.q, call.rank_q}, q, grad.dq);
+  const Gradient dk(arrays, gradients[1], tokens("dk"), {problem.k, call.rank_k}, k, grad.dk);
+  const Gradient dv(arrays, gradients[2], tokens("dv"), {problem.v, call.rank_v}, v, grad.dv);
+  const Gradient dbias(arrays, gradients[3], kBias, {problem.bias, call.rank_bias}, q, grad.dbias);
+  const Gradient dsink(arrays, gradients[4], kSink, {sink, 1}, q, grad.dsink);
   const HostThreads host(openmp);
-  run(problem, [&problem = problem, &grad, &host] { return tw_attention_backward(&problem, &grad, host.exec()); });
+  run(multiply_adds_of(problem),
+      [&problem, &grad, &host] { return tw_attention_backward(&problem, &grad, host.exec()); });
   return nb::make_tuple(dq.result(), dk.result(), dv.result(), dbias.result(), dsink.result());
 }
 
@@ -153,18 +163,20 @@ nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::
   }
   tw_merge merge;
   TW_INIT(merge);
-  merge.out_parts = arrays.fit(outs.first, {"out_parts", 4, 3, true, false});
-  merge.lse_parts = arrays.fit(lses.first, {"lse_parts", 3, 2, false, false});
+  merge.out_parts = arrays.fit(outs.first, tokens("out_parts"));
+  merge.lse_parts = arrays.fit(lses.first, logarithms("lse_parts"));
   merge.parts = outs.count, merge.out_part_stride = outs.stride, merge.lse_part_stride = lses.stride;
   merge.device_type = arrays.device().type, merge.device_index = arrays.device().index;
   if (!threads.is_none()) merge.threads = number_of<int32_t>(threads, "threads");
 
   tw_tensor wanted = merge.out_parts;
   wanted.dtype = dtype_named(out_dtype, TW_F32);
-  const Output out_written(arrays, out, kOutPlace, {wanted, outs.first.rank}, out_parts);
-  const Output lse_written(arrays, lse, kLsePlace, {merge.lse_parts, lses.first.rank}, lse_parts);
+  const Output out_written(arrays, out, written(tokens("out")), {wanted, outs.first.rank}, out_parts);
+  const Output lse_written(arrays, lse, written(logarithms("lse")), {merge.lse_parts, lses.first.rank}, lse_parts);
   merge.out = out_written.tensor(), merge.lse = lse_written.tensor();
-  check(unlocked([&merge] { return tw_attention_merge(&merge, nullptr); }));
+  const int64_t* shape = merge.out.shape;
+  const double multiply_adds = product(merge.parts, shape[0], shape[1], shape[2], shape[3]);
+  run(multiply_adds, [&merge] { return tw_attention_merge(&merge, nullptr); });
   return nb::make_tuple(out_written.result(), lse_written.result());
 }
 

@@ -117,7 +117,7 @@ template dlpack::Managed* take(nb::handle capsule);
 template dlpack::VersionedManaged* take(nb::handle capsule);
 
 Array read(const dlpack::Tensor& tensor, const char* name) {
-  const auto same = [&](const Type& type) {
+  const auto same = [&](const ElementType& type) {
     return std::memcmp(&type.dlpack, &tensor.dtype, sizeof tensor.dtype) == 0;
   };
   const auto type = std::find_if(kTypes.begin(), kTypes.end(), same);
@@ -142,7 +142,7 @@ Array read(const dlpack::Tensor& tensor, const char* name) {
 
 nb::object make(Array& array) {
   constexpr size_t kAlignment = 64;  // JAX copies what is aligned less
-  const Type& type = type_of(array.dtype);
+  const ElementType& type = type_of(array.dtype);
   std::array<size_t, kMostAxes> shape{};
   size_t bytes = type.bytes;
   for (int axis = 0; axis < array.rank; ++axis) {

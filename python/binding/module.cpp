@@ -21,5 +21,5 @@ NB_MODULE(_core, m) {
   m.def("traffic", traffic, any("q"), any("k"), any("v"), any("backward"), nb::arg("heads_first"), any("fast_memory"),
         nb::arg("options"));
   m.attr("version") = tw_version();
-  m.attr("keywords") = keywords();
+  add_keywords(m);
 }

@@ -56,7 +56,7 @@ int32_t look_up(PyObject* dtype, const char* name) {
   const nb::object type_object(nb::getattr(dtype, "name"));
   const char* type_name = PyUnicode_AsUTF8(type_object.ptr());
   if (!type_name) throw nb::python_error();
-  const Type* type = type_named(type_name);
+  const ElementType* type = type_named(type_name);
   if (!type) raise_unknown_type(name, type_name);
   if (type->code == TW_BF16) {
     KnownType& bfloat16 = module().types.back();

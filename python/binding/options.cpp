@@ -11,8 +11,7 @@ namespace {
 struct TensorField {
   static constexpr const char* kKind = "tensor";
   tw_tensor tw_attention::*tensor;
-  int axes, least_axes;
-  bool has_heads = false;
+  Place place;
 };
 template <class Number>
 struct NumberField {
@@ -39,63 +38,61 @@ struct Keyword {
   PyObject* interned = nullptr;  // the name as Python has it in calls, so that most look-ups compare pointers
 };
 
+Keyword tensor(tw_tensor tw_attention::*field, const Place& place) { return {place.name, TensorField{field, place}}; }
+template <class Number>
+Keyword number(const char* name, Number tw_attention::*field, uint32_t flag = 0) {
+  return {name, NumberField<Number>{field, flag}};
+}
+Keyword flag(const char* name, uint32_t flag) { return {name, Flag{flag}}; }
+
 using A = tw_attention;
-using I32 = NumberField<int32_t>;
-using I64 = NumberField<int64_t>;
-using U64 = NumberField<uint64_t>;
-using F32 = NumberField<float>;
 
 std::array kKeywords = {
-    Keyword{"causal", Flag{TW_CAUSAL}},
-    Keyword{"softmax_scale", F32{&A::softmax_scale, TW_SOFTMAX_SCALE}},
+    flag("causal", TW_CAUSAL),
+    number("softmax_scale", &A::softmax_scale, TW_SOFTMAX_SCALE),
     Keyword{"window", Window{}},
-    Keyword{"cu_seqlens_q", TensorField{&A::cu_seqlens_q, 1, 1}},
-    Keyword{"cu_seqlens_k", TensorField{&A::cu_seqlens_k, 1, 1}},
-    Keyword{"max_seqlen_q", I64{&A::max_seqlen_q}},
-    Keyword{"max_seqlen_k", I64{&A::max_seqlen_k}},
-    Keyword{"mask", TensorField{&A::mask, 4, 1}},
-    Keyword{"bias", TensorField{&A::bias, 4, 1}},
-    Keyword{"dropout_p", F32{&A::dropout_p}},
-    Keyword{"dropout_seed", U64{&A::dropout_seed}},
-    Keyword{"dropout_offset", U64{&A::dropout_offset}},
-    Keyword{"dropout_state", TensorField{&A::dropout_state, 1, 1}},
-    Keyword{"top_left", Flag{TW_TOP_LEFT}},
-    Keyword{"window_left", I64{&A::window_left, TW_WINDOW_LEFT}},
-    Keyword{"window_right", I64{&A::window_right, TW_WINDOW_RIGHT}},
-    Keyword{"softcap", F32{&A::softcap}},
-    Keyword{"alibi_slopes", TensorField{&A::alibi_slopes, 2, 1}},
-    Keyword{"attention_chunk", I64{&A::attention_chunk}},
-    Keyword{"mask_tail", Flag{TW_MASK_TAIL}},
-    Keyword{"key_begin", TensorField{&A::key_begin, 3, 1}},
-    Keyword{"key_end", TensorField{&A::key_end, 3, 1}},
-    Keyword{"q_positions", TensorField{&A::q_positions, 2, 1}},
-    Keyword{"k_positions", TensorField{&A::k_positions, 2, 1}},
-    Keyword{"sink", TensorField{&A::sink, 1, 1}},
-    Keyword{"seqused_q", TensorField{&A::seqused_q, 1, 1}},
-    Keyword{"seqused_k", TensorField{&A::seqused_k, 1, 1}},
-    Keyword{"leftpad_k", TensorField{&A::leftpad_k, 1, 1}},
-    Keyword{"batch_index_k", TensorField{&A::batch_index_k, 1, 1}},
-    Keyword{"prior_out", TensorField{&A::prior_out, 4, 3, true}},
-    Keyword{"prior_lse", TensorField{&A::prior_lse, 3, 2}},
-    Keyword{"threads", I32{&A::threads}},
-    Keyword{"num_splits", I32{&A::num_splits}},
-    Keyword{"deterministic", Flag{TW_DETERMINISTIC}},
-    Keyword{"batch_invariant", Flag{TW_BATCH_INVARIANT}},
-    Keyword{"block_table", TensorField{&A::block_table, 2, 2}},
-    Keyword{"q_scale", TensorField{&A::q_scale, 4, 4, true}},
-    Keyword{"k_scale", TensorField{&A::k_scale, 4, 4, true}},
-    Keyword{"v_scale", TensorField{&A::v_scale, 4, 4, true}},
-    Keyword{"scale_per_sequence", Flag{TW_SCALE_PER_SEQUENCE}},
-    Keyword{"v_in_k", Flag{TW_V_IN_K}},
-    Keyword{"sm_margin", I32{&A::sm_margin}},
+    tensor(&A::cu_seqlens_q, {.name = "cu_seqlens_q", .axes = 1}),
+    tensor(&A::cu_seqlens_k, {.name = "cu_seqlens_k", .axes = 1}),
+    number("max_seqlen_q", &A::max_seqlen_q),
+    number("max_seqlen_k", &A::max_seqlen_k),
+    tensor(&A::mask, {.name = "mask", .axes = 4}),
+    tensor(&A::bias, {.name = "bias", .axes = 4}),
+    number("dropout_p", &A::dropout_p),
+    number("dropout_seed", &A::dropout_seed),
+    number("dropout_offset", &A::dropout_offset),
+    tensor(&A::dropout_state, {.name = "dropout_state", .axes = 1}),
+    flag("top_left", TW_TOP_LEFT),
+    number("window_left", &A::window_left, TW_WINDOW_LEFT),
+    number("window_right", &A::window_right, TW_WINDOW_RIGHT),
+    number("softcap", &A::softcap),
+    tensor(&A::alibi_slopes, {.name = "alibi_slopes", .axes = 2}),
+    number("attention_chunk", &A::attention_chunk),
+    flag("mask_tail", TW_MASK_TAIL),
+    tensor(&A::key_begin, {.name = "key_begin", .axes = 3}),
+    tensor(&A::key_end, {.name = "key_end", .axes = 3}),
+    tensor(&A::q_positions, {.name = "q_positions", .axes = 2}),
+    tensor(&A::k_positions, {.name = "k_positions", .axes = 2}),
+    tensor(&A::sink, {.name = "sink", .axes = 1}),
+    tensor(&A::seqused_q, {.name = "seqused_q", .axes = 1}),
+    tensor(&A::seqused_k, {.name = "seqused_k", .axes = 1}),
+    tensor(&A::leftpad_k, {.name = "leftpad_k", .axes = 1}),
+    tensor(&A::batch_index_k, {.name = "batch_index_k", .axes = 1}),
+    tensor(&A::prior_out, tokens("prior_out")),
+    tensor(&A::prior_lse, logarithms("prior_lse")),
+    number("threads", &A::threads),
+    number("num_splits", &A::num_splits),
+    flag("deterministic", TW_DETERMINISTIC),
+    flag("batch_invariant", TW_BATCH_INVARIANT),
+    tensor(&A::block_table, {.name = "block_table", .axes = 2, .least_axes = 2}),
+    tensor(&A::q_scale, {.name = "q_scale", .axes = 4, .least_axes = 4, .has_heads = true}),
+    tensor(&A::k_scale, {.name = "k_scale", .axes = 4, .least_axes = 4, .has_heads = true}),
+    tensor(&A::v_scale, {.name = "v_scale", .axes = 4, .least_axes = 4, .has_heads = true}),
+    flag("scale_per_sequence", TW_SCALE_PER_SEQUENCE),
+    flag("v_in_k", TW_V_IN_K),
+    number("sm_margin", &A::sm_margin),
 };
 
 const Keyword& keyword_of(PyObject* name) {
-  static const bool interned = [] {
-    for (Keyword& keyword : kKeywords) keyword.interned = PyUnicode_InternFromString(keyword.name);
-    return true;
-  }();
-  (void)interned;
   for (const Keyword& keyword : kKeywords) {
     if (keyword.interned == name) return keyword;
   }
@@ -117,22 +114,24 @@ const Keyword& keyword_of(PyObject* name) {
 // Sets what one keyword says.
 struct Setter {
   Arrays& arrays;
-  tw_attention& problem;
+  Call& call;
   const char* name;
   PyObject* value;
 
   void operator()(const TensorField& field) const {
-    problem.*field.tensor = arrays.read(value, {name, field.axes, field.least_axes, field.has_heads, false});
+    const Array array = arrays.open(value, name);
+    call.problem.*field.tensor = arrays.fit(array, field.place);
+    if (field.tensor == &A::bias) call.rank_bias = array.rank;
   }
 
   template <class Number>
   void operator()(const NumberField<Number>& field) const {
-    problem.*field.number = number_of<Number>(value, name);
-    problem.flags |= field.flag;
+    call.problem.*field.number = number_of<Number>(value, name);
+    call.problem.flags |= field.flag;
   }
 
   void operator()(const Flag& field) const {
-    if (flag_of(value, name)) problem.flags |= field.flag;
+    if (flag_of(value, name)) call.problem.flags |= field.flag;
   }
 
   void operator()(const Window&) const {
@@ -146,7 +145,7 @@ struct Setter {
 
  private:
   void side(PyObject* length, const NumberField<int64_t>& field) const {
-    if (length != Py_None) Setter{arrays, problem, name, length}(field);
+    if (length != Py_None) Setter{arrays, call, name, length}(field);
   }
 };
 
@@ -189,28 +188,31 @@ bool flag_of(nb::handle value, const char* name) {
   return value.ptr() == Py_True;
 }
 
-nb::dict keywords() {
+void add_keywords(nb::module_& module) {
   nb::dict kinds;
-  for (const Keyword& keyword : kKeywords) {
+  for (Keyword& keyword : kKeywords) {
+    keyword.interned = PyUnicode_InternFromString(keyword.name);
+    if (!keyword.interned) throw nb::python_error();
     kinds[keyword.name] = std::visit([](const auto& field) { return field.kKind; }, keyword.field);
   }
-  return kinds;
+  module.attr("keywords") = kinds;
 }
 
 Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dict options) {
   Call call;
   tw_attention& problem = call.problem;
   TW_INIT(problem);
-  const Array queries = arrays.open(q, "q"), keys = arrays.open(k, "k");
-  problem.q = arrays.fit(queries, {"q", 4, 3, true, false});
-  problem.k = arrays.fit(keys, {"k", 4, 3, true, false});
-  problem.v = arrays.read(v, {"v", 4, 3, true, false});
+  const Array queries = arrays.open(q, "q"), keys = arrays.open(k, "k"), values = arrays.open(v, "v");
+  problem.q = arrays.fit(queries, tokens("q"));
+  problem.k = arrays.fit(keys, tokens("k"));
+  problem.v = arrays.fit(values, tokens("v"));
+  call.rank_q = queries.rank, call.rank_k = keys.rank, call.rank_v = values.rank;
 
   PyObject *name = nullptr, *value = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(options.ptr(), &at, &name, &value);) {
     const nb::object kept_name = nb::borrow(name), kept = nb::borrow(value);  // an array's code may change the dict
     const Keyword& keyword = keyword_of(name);
-    if (value != Py_None) std::visit(Setter{arrays, problem, keyword.name, value}, keyword.field);
+    if (value != Py_None) std::visit(Setter{arrays, call, keyword.name, value}, keyword.field);
   }
   problem.device_type = arrays.device().type;
   problem.device_index = arrays.device().index;
@@ -221,7 +223,6 @@ Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dic
   };
   require_offsets(queries, "q", problem.cu_seqlens_q);
   require_offsets(keys, "k", problem.cu_seqlens_k);
-  call.rank = queries.rank;
   return call;
 }
 

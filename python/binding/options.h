@@ -7,11 +7,12 @@ namespace tilewise::python {
 
 struct Call {
   tw_attention problem;
-  int rank;  // of q: 3 if packed without a leading axis, then out has 3 axes too and lse 2
+  int rank_q, rank_k, rank_v;  // 3 if packed without a leading axis: then out has 3 axes as q, and lse 2
+  int rank_bias = 0;
 };
 
-// {keyword: "tensor", "flag", "float", "int", "unsigned" or "window"}.
-nb::dict keywords();
+// Gives the module `keywords`: {keyword: "tensor", "flag", "float", "int", "unsigned" or "window"}. Comes before calls.
+void add_keywords(nb::module_& module);
 
 // The value of a keyword. TypeError or ValueError that names it if it is another one. Of int32_t, int64_t, uint64_t and
 // float.

@@ -5,9 +5,6 @@
 
 namespace tilewise::python {
 
-inline constexpr Place kOutPlace = {"out", 4, 3, true, true};
-inline constexpr Place kLsePlace = {"lse", 3, 2, false, true};
-
 // The type of q; if that is no float, so that the library will refuse q, another one.
 inline int32_t dtype_of_results(const tw_attention& problem) {
   const int32_t dtype = problem.q.dtype;

@@ -93,10 +93,11 @@ def attention(
         v: (B,Sk,Hk,Dv), the type of q. The last axis of q, k and v has stride 1; other strides are free.
         out: (B,Sq,H,Dv), written and returned; a new array if left out.
         lse: float32 (B,H,Sq), written: the natural logarithm of the sum of exp of the final scores.
-        return_lse: also return lse, in a new array if none is given.
-        out_dtype: the type of a new `out`: that of q, or "float32".
-        layout: "bhsd" if heads come before tokens in every 4-D array of tokens: q, k, v, out, prior_out.
-        **options: see `Options`.
+        return_lse: bool, default False. Also return lse, in a new array if none is given.
+        out_dtype: the type of a new `out`: that of q, the default, or "float32".
+        layout: "bshd", the default, or "bhsd": heads come before tokens in every 4-D array of tokens, q, k, v, out and
+            prior_out.
+        **options: scale, masks, lengths, dropout and more: help(tilewise.Options) lists them.
 
     Returns:
         out, or (out, lse) with `lse` or `return_lse`. A row without a live key is 0, with lse -inf.
@@ -273,8 +274,10 @@ def merge(
     Args:
         out_parts: float32 (parts,B,Sq,H,Dv), or a list of the parts, which is stacked by a copy.
         lse_parts: float32 (parts,B,H,Sq), or a list.
-        out, lse: written and returned; new arrays if left out.
+        out, lse: (B,Sq,H,Dv) and float32 (B,H,Sq), written and returned; new arrays if left out.
         out_dtype: the type of a new `out`; float32 if left out.
+        layout: as in `attention`; of out_parts and out.
+        threads: tasks to run at once; 0, or None, = all cores that the process may use.
 
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax, section 3.1.
     """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import re
 
+import pytest
 import tilewise
 from tilewise import _core
 
@@ -22,6 +24,13 @@ def names_of_kind(kind: str) -> set[str]:
 
 def test_options_are_the_keywords() -> None:
     assert set(tilewise.Options.__annotations__) == set(_core.keywords)
+
+
+@pytest.mark.parametrize("name", sorted(_core.keywords))
+def test_help_tells_what_each_option_is(name: str) -> None:
+    entry = re.search(rf"^    (\w+, )*{name}(, \w+)*: (.*)", str(inspect.getdoc(tilewise.Options)), re.MULTILINE)
+    assert entry
+    assert re.search(r"default|\w \(|, axes of|, like", entry[3]), "its type, and its default or shape"
 
 
 def test_keywords_are_the_fields_of_the_c_struct() -> None:
