@@ -1,7 +1,6 @@
 // tilewise info: the machine, and what each kernel serves on it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/buffer.h"
@@ -9,7 +8,6 @@
 #include "cli/standard_streams.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "core/kernel.h"
 #include "tilewise/tilewise.h"
 
 namespace tilewise::cli {
@@ -18,13 +16,11 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kUses = R"(
-Kernels are asked in this order; the first that accepts a problem serves it. A chosen one serves what those above it
+Kernels are asked in this order; the first that accepts a problem serves it: a chosen one serves what those above it
 refuse, a fallback what all chosen ones refuse; a rung is there for comparison and runs only when asked for by name.
 )";
 
 constexpr const char* kNotes = R"(
-Kernels are asked in the order of the table; the first that accepts a problem serves it.
-
 Examples:
   tilewise info
   tilewise info --json)";
@@ -36,25 +32,12 @@ Json library_info() {
   return Json::parse(text.c_str());
 }
 
-std::string isa_text(const Json& cpu) {
-  const Json& isa = cpu["isa"];
-  const auto has = [&](const char* name) { return std::find(isa.begin(), isa.end(), name) != isa.end(); };
-  if (has("neon")) return isa.back().get<std::string>();
-  return has("avx512") ? "AVX-512" : has("avx2") ? "AVX2" : "baseline";
-}
-
-// "avx2" of "cpu.tiled.avx2.forward".
-std::string isa_of(const std::string& kernel) {
-  const size_t begin = kernel.find('.', kernel.find('.') + 1) + 1;
-  return kernel.substr(begin, kernel.find('.', begin) - begin);
-}
-
 // The instruction sets for which there is code, best first: which one is taken, and why another is not.
 std::string isas_text(const Json& info) {
   std::string text, taken;
   for (const Json& kernel : info["kernels"]) {
     if (kernel["rank"] != "chosen" || kernel["pass"] != "forward") continue;
-    const std::string isa = isa_of(kernel["name"]);
+    const std::string isa = kernel["isa"];
     const bool available = kernel["available"].get<bool>();
     const std::string verdict = !available      ? "no: " + kernel["why_not"].get<std::string>()
                                 : taken.empty() ? "taken"
@@ -90,8 +73,8 @@ Table kernel_table(const Json& info) {
   for (const Json& kernel : info["kernels"]) {
     table.add({text_cell(kernel["name"]), text_cell(kernel["pass"]), text_cell(kernel["rank"]),
                kernel["available"].get<bool>(), text_cell(kernel["why_not"]), list_cell(kernel["refuses"]),
-               text_cell(cpu["model"]), isa_text(cpu), number("cores"), number("l1_bytes"), number("l2_bytes"),
-               number("l3_bytes")});
+               text_cell(cpu["model"]), text_cell(kernel["isa"]), number("cores"), number("l1_bytes"),
+               number("l2_bytes"), number("l3_bytes")});
   }
   return table;
 }

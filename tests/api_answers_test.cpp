@@ -151,6 +151,8 @@ TEST(Info, TellsMachineKernelsAndBackEnds) {
   for (const json& kernel : answer["kernels"]) {
     EXPECT_TRUE(kernel["available"].is_boolean());
     EXPECT_EQ(kernel["available"].get<bool>(), kernel["why_not"].is_null());
+    const std::string name = kernel["name"], isa = kernel["isa"];
+    EXPECT_TRUE(isa == "portable" || name.find("." + isa + ".") != std::string::npos) << name << " " << isa;
     EXPECT_TRUE(kernel["accepts"].is_array() && kernel["refuses"].is_array());
     EXPECT_EQ(kernel["available"].get<bool>(), !kernel["accepts"].empty());
     has_oracle = has_oracle || (kernel["name"] == "cpu.reference.forward" && kernel["rank"] == "fallback" &&

@@ -18,26 +18,20 @@ namespace tilewise::cpu {
 
 // Of one instruction set; `ops` is code for it.
 struct SimdCode {
-  const char* isa;
-  bool (*runs_on)(int32_t device_index, Text& why_not);
+  Isa isa;
   SimdOps (*ops)();
+  const char* name = instruction_set(isa).name;
 };
 
 inline std::vector<SimdCode> code_of_this_build() {
   return {
-      {"portable", runs_on(Isa::baseline), portable_ops},
-      {"sixteen_lanes", runs_on(Isa::baseline), sixteen_lanes_ops},
-#ifdef TILEWISE_AVX2
-      {"avx2", runs_on(Isa::avx2), avx2_ops},
+      {Isa::baseline, portable_ops}, {Isa::baseline, sixteen_lanes_ops, "sixteen_lanes"},
+#ifdef TILEWISE_X86
+      {Isa::avx2, avx2_ops},         {Isa::avx512, avx512_ops},
 #endif
-#ifdef TILEWISE_AVX512
-      {"avx512", runs_on(Isa::avx512), avx512_ops},
-#endif
-#ifdef TILEWISE_NEON
-      {"neon", runs_on(Isa::neon), neon_ops},
-      {"sve128", runs_on(Isa::sve128), sve128_ops},
-      {"sve256", runs_on(Isa::sve256), sve256_ops},
-      {"sve512", runs_on(Isa::sve512), sve512_ops},
+#ifdef TILEWISE_ARM
+      {Isa::neon, neon_ops},         {Isa::sve128, sve128_ops},
+      {Isa::sve256, sve256_ops},     {Isa::sve512, sve512_ops},
 #endif
   };
 }
@@ -47,7 +41,7 @@ class SimdTest : public testing::TestWithParam<SimdCode> {
  protected:
   void SetUp() override {
     Text why_not;
-    if (!GetParam().runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
+    if (!instruction_set(GetParam().isa).runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
     ops = GetParam().ops();
   }
 
@@ -68,7 +62,7 @@ class SimdTest : public testing::TestWithParam<SimdCode> {
   }
 };
 
-inline std::string isa_name(const testing::TestParamInfo<SimdCode>& info) { return info.param.isa; }
+inline std::string isa_name(const testing::TestParamInfo<SimdCode>& info) { return info.param.name; }
 
 inline uint32_t bits_of(float x) {
   uint32_t bits;

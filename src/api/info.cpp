@@ -2,6 +2,7 @@
 #include "core/json_writer.h"
 #include "core/kernel.h"
 #include "core/threads.h"
+#include "cpu/runs_on.h"
 
 namespace tilewise::api {
 namespace {
@@ -111,32 +112,29 @@ void write_version(JsonWriter& json) {
 }
 
 void write_cpu(JsonWriter& json) {
-  const Cpu& cpu = this_cpu();
+  const Cpu& machine = this_cpu();
   json.key("cpu").begin_object();
-  json.key("model").string(cpu.model).key("cores").integer(available_cores());
+  json.key("model").string(machine.model).key("cores").integer(available_cores());
   json.key("isa").begin_array();
-  if (cpu.x86.runs_avx2()) json.string("avx2");
-  if (cpu.x86.runs_avx512()) json.string("avx512");
-  if (cpu.arm.neon) json.string("neon");
-  if (cpu.arm.sve_bits > 0) {
-    Text sve;
-    sve.format("sve%d", cpu.arm.sve_bits);
-    json.string(sve.chars);
+  for (const cpu::InstructionSet& set : cpu::kInstructionSets) {
+    Text why_not;
+    if (set.isa != Isa::baseline && set.runs_on(0, why_not)) json.string(set.name);
   }
   json.end_array();
   json.key("l1_bytes")
-      .integer(cpu.l1_bytes)
+      .integer(machine.l1_bytes)
       .key("l2_bytes")
-      .integer(cpu.l2_bytes)
+      .integer(machine.l2_bytes)
       .key("l3_bytes")
-      .integer(cpu.l3_bytes);
-  json.key("clock_ghz").real(cpu.clock_ghz).end_object();
+      .integer(machine.l3_bytes);
+  json.key("clock_ghz").real(machine.clock_ghz).end_object();
 }
 
 void write_kernel(const Kernel& kernel, JsonWriter& json) {
   Text why_not;
   const bool available = kernel.runs_on(0, why_not);
   json.begin_object().key("name").string(kernel.name).key("pass").string(name_of(kernel.pass));
+  json.key("isa").string(cpu::instruction_set(kernel.isa).name);
   json.key("rank").string(name_of_rank(kernel.rank)).key("available").boolean(available);
   json.key("why_not");
   available ? json.null() : json.string(why_not.chars);

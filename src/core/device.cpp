@@ -23,7 +23,7 @@ int64_t cache_bytes(int name, int64_t unknown) {
   return bytes > 0 ? bytes : unknown;
 }
 
-// What stands on the first line that begins with `label`, after ": "; empty without such a line.
+// What stands after the first `label` and ": ", to the end of the line; empty without one.
 Text field_of(const SmallFile& file, const char* label) {
   Text field;
   const char* at = std::strstr(file.text, label);

@@ -10,13 +10,11 @@ namespace {
 // Best first, reference after them; rungs are never chosen, so their place does not matter.
 // clang-format off
 constexpr std::array kTable = {
-#ifdef TILEWISE_AVX512
+#ifdef TILEWISE_X86
     &cpu::avx512::tiled_forward, &cpu::avx512::tiled_backward,
-#endif
-#ifdef TILEWISE_AVX2
     &cpu::avx2::tiled_forward, &cpu::avx2::tiled_backward,
 #endif
-#ifdef TILEWISE_NEON
+#ifdef TILEWISE_ARM
     // SVE where it has more lanes. With as many, NEON: it multiplies by an element of a vector, where SVE has to load
     // each factor into a vector of its own.
     &cpu::sve512::tiled_forward, &cpu::sve512::tiled_backward,
@@ -27,15 +25,13 @@ constexpr std::array kTable = {
     &cpu::portable::tiled_forward, &cpu::portable::tiled_backward,
     &cpu::reference_forward, &cpu::reference_backward,
     // Rungs: only when forced.
-#ifdef TILEWISE_AVX512
+#ifdef TILEWISE_X86
     &cpu::avx512::standard_forward, &cpu::avx512::standard_backward,
     &cpu::avx512::v1_forward, &cpu::avx512::v1_backward,
-#endif
-#ifdef TILEWISE_AVX2
     &cpu::avx2::standard_forward, &cpu::avx2::standard_backward,
     &cpu::avx2::v1_forward, &cpu::avx2::v1_backward,
 #endif
-#ifdef TILEWISE_NEON
+#ifdef TILEWISE_ARM
     &cpu::neon::standard_forward, &cpu::neon::standard_backward,
     &cpu::neon::v1_forward, &cpu::neon::v1_backward,
 #endif

@@ -30,7 +30,7 @@ consteval Kernel kernel_row(const char* name, Isa isa) {
           .algorithm = Call::kAlgorithm,
           .isa = isa,
           .device_type = TW_CPU,
-          .runs_on = runs_on(isa),
+          .runs_on = instruction_set(isa).runs_on,
           .refuse = Call::refuse,
           .size = size_call<Call>,
           .launch = launch_call<Call>};

@@ -15,23 +15,22 @@ bool needs_sve128(int32_t device_index, Text& why_not);
 bool needs_sve256(int32_t device_index, Text& why_not);
 bool needs_sve512(int32_t device_index, Text& why_not);
 
-consteval auto runs_on(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-      return needs_avx512;
-    case Isa::avx2:
-      return needs_avx2;
-    case Isa::neon:
-      return needs_neon;
-    case Isa::sve128:
-      return needs_sve128;
-    case Isa::sve256:
-      return needs_sve256;
-    case Isa::sve512:
-      return needs_sve512;
-    case Isa::baseline:
-      return runs_anywhere;
-  }
+struct InstructionSet {
+  Isa isa;
+  const char* name;  // as kernels have it in theirs
+  bool (*runs_on)(int32_t device_index, Text& why_not);
+};
+inline constexpr InstructionSet kInstructionSets[] = {
+    {Isa::baseline, "portable", runs_anywhere}, {Isa::avx2, "avx2", needs_avx2},
+    {Isa::avx512, "avx512", needs_avx512},      {Isa::neon, "neon", needs_neon},
+    {Isa::sve128, "sve128", needs_sve128},      {Isa::sve256, "sve256", needs_sve256},
+    {Isa::sve512, "sve512", needs_sve512},
+};
+
+constexpr const InstructionSet& instruction_set(Isa isa) {
+  const InstructionSet* set = kInstructionSets;
+  while (set->isa != isa) ++set;
+  return *set;
 }
 
 }  // namespace tilewise::cpu
