@@ -24,7 +24,7 @@ std::vector<float> random_values(std::size_t count) {
 
 // (1,tokens,H,D) from token `first` on.
 tilewise::TensorView tokens_of(std::vector<float>& memory, int first, int tokens) {
-  return {std::span(memory).subspan(static_cast<std::size_t>(first * H * D)), 1, tokens, H, D};
+  return {std::span(memory).subspan(static_cast<std::size_t>(first) * H * D), 1, tokens, H, D};
 }
 
 int compare() {

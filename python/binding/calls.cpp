@@ -77,7 +77,7 @@ class Gradient {
 }  // namespace
 
 nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                   bool heads_first, nb::dict options, uintptr_t openmp, int threads) {
+                   bool heads_first, const nb::dict& options, uintptr_t openmp, int threads) {
   Arrays arrays(heads_first);
   Call call = read_call(arrays, q, k, v, options);
   tw_attention& problem = call.problem;
@@ -99,8 +99,8 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 }
 
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                   nb::handle dlse, nb::tuple gradients, nb::handle accumulate, bool heads_first, nb::dict options,
-                   uintptr_t openmp, int threads) {
+                   nb::handle dlse, const nb::tuple& gradients, nb::handle accumulate, bool heads_first,
+                   const nb::dict& options, uintptr_t openmp, int threads) {
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
   Arrays arrays(heads_first);
   Call call = read_call(arrays, q, k, v, options);

@@ -6,17 +6,17 @@
 namespace tilewise::python {
 
 nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                   bool heads_first, nb::dict options, uintptr_t openmp, int threads);
+                   bool heads_first, const nb::dict& options, uintptr_t openmp, int threads);
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                   nb::handle dlse, nb::tuple gradients, nb::handle accumulate, bool heads_first, nb::dict options,
-                   uintptr_t openmp, int threads);
+                   nb::handle dlse, const nb::tuple& gradients, nb::handle accumulate, bool heads_first,
+                   const nb::dict& options, uintptr_t openmp, int threads);
 nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
                 bool heads_first, nb::handle threads);
 
 std::string explain(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
-                    nb::dict options);
+                    const nb::dict& options);
 std::string info();
 nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
-                 nb::handle fast_memory, nb::dict options);
+                 nb::handle fast_memory, const nb::dict& options);
 
 }  // namespace tilewise::python

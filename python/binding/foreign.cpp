@@ -157,7 +157,7 @@ nb::object make(Array& array) {
   array.data = memory.get();
   set_row_major(array);
   const nb::capsule owner(array.data, free);
-  memory.release();
+  (void)memory.release();
   const nb::dlpack::dtype dtype{type.dlpack.code, type.dlpack.bits, type.dlpack.lanes};
   return nb::cast(nb::ndarray<nb::array_api>(array.data, array.rank, shape.data(), owner, nullptr, dtype));
 }

@@ -198,7 +198,7 @@ void add_keywords(nb::module_& module) {
   module.attr("keywords") = kinds;
 }
 
-Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dict options) {
+Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const nb::dict& options) {
   Call call;
   tw_attention& problem = call.problem;
   TW_INIT(problem);

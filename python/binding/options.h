@@ -22,6 +22,6 @@ bool flag_of(nb::handle value, const char* name);
 
 // q, k and v, then what `options` holds: a keyword that is None counts as absent. Results are not filled in.
 // Raises TypeError for a keyword that no field has.
-Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, nb::dict options);
+Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const nb::dict& options);
 
 }  // namespace tilewise::python

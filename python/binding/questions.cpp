@@ -16,7 +16,7 @@ namespace {
 // looks at lengths and masks too.
 class Question {
  public:
-  Question(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first, nb::dict options)
+  Question(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first, const nb::dict& options)
       : arrays_(heads_first),
         problem_(read_call(arrays_, q, k, v, options).problem),
         is_backward_(flag_of(is_backward, "backward")) {
@@ -84,7 +84,7 @@ Problem checked_problem(const Question& question) {
 }  // namespace
 
 std::string explain(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
-                    nb::dict options) {
+                    const nb::dict& options) {
   const Question question(q, k, v, is_backward, heads_first, options);
   return text_of([&](char* text, size_t capacity) {
     return tw_attention_explain(&question.problem(), question.grad(), text, capacity);
@@ -94,7 +94,7 @@ std::string explain(nb::handle q, nb::handle k, nb::handle v, nb::handle is_back
 std::string info() { return text_of(tw_info); }
 
 nb::dict traffic(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
-                 nb::handle fast_memory, nb::dict options) {
+                 nb::handle fast_memory, const nb::dict& options) {
   const Question question(q, k, v, is_backward, heads_first, options);
   const Problem problem = checked_problem(question);
   const auto given = number_of<int64_t>(fast_memory, "fast_memory");
