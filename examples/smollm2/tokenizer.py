@@ -37,6 +37,8 @@ class Tokenizer:
             raise ModelError(f"{file.path}: the tokenizer is not byte-level BPE")
 
         kinds = file.field("tokenizer.ggml.token_type", list)
+        if len(kinds) != len(self.tokens):
+            raise ModelError(f"{file.path}: {len(kinds)} types of {len(self.tokens)} tokens")
         control = [token for token, kind in zip(self.tokens, kinds, strict=True) if kind == CONTROL]
         self.control = re.compile(f"({'|'.join(map(re.escape, control))})")
         self.letters = letters_of_bytes()
@@ -72,4 +74,7 @@ class Tokenizer:
 
     def decode(self, ids: list[int]) -> str:
         text = "".join(self.tokens[i] for i in ids)
-        return bytes(self.bytes[letter] for letter in text).decode(errors="replace")
+        try:
+            return bytes(self.bytes[letter] for letter in text).decode(errors="replace")
+        except KeyError as error:
+            raise ValueError(f"the vocabulary's {text!r} has the letter {error}, which stands for no byte") from error

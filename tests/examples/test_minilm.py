@@ -115,8 +115,44 @@ def test_tensor_of_integers_is_named(folder, monkeypatch):
     assert f"{LAST} is of type int32" in refusal(folder, monkeypatch)
 
 
-def test_config_without_a_field_is_named(folder, monkeypatch):
+def test_tensor_of_another_shape_is_named(folder, monkeypatch):
+    change_header(folder, lambda header: header[LAST].update(shape=[384, 1, 1536]))
+    assert f"{LAST} has the shape (384, 1, 1536), not (384, 1536)" in refusal(folder, monkeypatch)
+
+
+def test_weights_that_are_no_numbers_are_named(folder, monkeypatch):
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-4:] = struct.pack("<f", float("nan"))
+    weights.write_bytes(data)
+    assert "holds values that are no finite numbers" in refusal(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_attention_heads", None),
+        ("num_attention_heads", "12"),
+        ("num_hidden_layers", -1),
+        ("num_hidden_layers", True),
+        ("max_position_embeddings", 2**70),
+        ("hidden_size", 384.0),
+    ],
+)
+def test_config_with_a_wrong_field_is_named(folder, monkeypatch, field, value):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    del config["num_attention_heads"]
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert "num_attention_heads" in refusal(folder, monkeypatch)
+    (folder / "config.json").write_text(json.dumps({**config, field: value}), encoding="utf-8")
+    assert f"config.json: {field} is {value!r}, not a positive int" in refusal(folder, monkeypatch)
+
+
+def test_config_of_another_kind_is_refused(folder, monkeypatch):
+    (folder / "config.json").write_text("[]", encoding="utf-8")
+    assert "num_hidden_layers is None" in refusal(folder, monkeypatch)
+
+
+def test_token_out_of_the_vocabulary_is_refused(folder, monkeypatch):
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    tokenizer["model"]["vocab"]["hello"] = 10**6
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    assert "tokenizer.json: a token is none of the 30522" in refusal(folder, monkeypatch)

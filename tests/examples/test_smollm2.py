@@ -1,5 +1,6 @@
 """SmolLM2 with Tilewise against the same model in fp64 with naive attention; and model files that are broken."""
 
+import copy
 import pathlib
 import random
 import struct
@@ -172,6 +173,32 @@ def test_field_of_another_type_is_named(tmp_path, monkeypatch, good_bytes):
     path = tmp_path / "field.gguf"
     path.write_bytes(changed(good_bytes, "llama.attention.head_count", 0, struct.pack("<I", GGUF_F32)))
     assert "llama.attention.head_count is of type float, not int" in refusal(path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("llama.rope.freq_base", 0.0), ("llama.attention.layer_norm_rms_epsilon", float("nan"))]
+)
+def test_field_out_of_range_is_named(tmp_path, monkeypatch, good_bytes, field, value):
+    path = tmp_path / "range.gguf"
+    path.write_bytes(changed(good_bytes, field, 4, struct.pack("<f", value)))
+    assert f"the field {field} is {value}, not a positive number" in refusal(path, monkeypatch)
+
+
+def test_types_of_other_tokens_are_refused(tmp_path, monkeypatch, good_bytes):
+    path = tmp_path / "types.gguf"
+    name = gguf_string("tokenizer.ggml.token_type")
+    count_at = good_bytes.index(name) + len(name) + 8  # after the types of the field and of its elements
+    count = struct.unpack_from("<Q", good_bytes, count_at)[0]
+    without_eight = struct.pack("<Q", count - 8) + good_bytes[count_at + 8 + 8 * 4 :]
+    path.write_bytes(good_bytes[:count_at] + without_eight)
+    assert f"{count - 8} types of {count} tokens" in refusal(path, monkeypatch)
+
+
+def test_letter_that_stands_for_no_byte_is_named(tokenizer):
+    broken = copy.copy(tokenizer)
+    broken.tokens = ["日", *tokenizer.tokens[1:]]
+    with pytest.raises(ValueError, match="'日' has the letter '日'"):
+        broken.decode([0])
 
 
 def test_command_ends_with_one_line_and_a_code(tmp_path):
