@@ -82,6 +82,15 @@ TEST_P(TiledBackward, BiasThatRepeats) {
   }
 }
 
+// A block of dbias has 1056 keys. With dlse the sum over all keys of a row is not 0.
+TEST_P(TiledBackward, BiasThatRepeatsOverBlocksOfKeys) {
+  Call call({1, 20, 1100, 2, 1, 8, 8});
+  call.a.bias = call.uniform(TW_F32, 1, 2, 20, 1);
+  call.g.dbias = call.filled(TW_F32, NAN, 1, 2, 20, 1);
+  call.g.dlse = call.uniform(TW_F32, 1, 2, 20, 1);
+  expect_as_reference(call, 5e-6);
+}
+
 // Rows that saw nothing may hold anything, and keys that no row uses get exactly 0.
 TEST_P(TiledBackward, RowsWithoutKeysGiveNothing) {
   Call call({1, 100, 60, 1, 1, 8, 8});
