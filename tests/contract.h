@@ -44,6 +44,14 @@ inline Outputs run(const CaseData& data, const Kernel& kernel, const RunOptions&
   return kernel.pass == Pass::forward ? run_forward(data, kernel, options) : run_backward(data, kernel, options);
 }
 
+// A call that no case describes.
+inline Status run_call(const tw_attention& attention, const tw_attention_grad* gradients, const Kernel& kernel) {
+  Problem problem;
+  if (Status status = make_problem(attention, gradients, true, problem); !status.ok()) return status;
+  Plan plan;
+  return run_problem(problem, {.kernel = kernel.name}, plan);
+}
+
 // f(kernel) for every kernel of both passes, with its name in messages.
 template <class F>
 void each_kernel(F f) {

@@ -61,6 +61,37 @@ TEST(ContractC4, StridesAndAlignmentChangeNoBit) {
   }
 }
 
+tw_tensor with_keys_outside(tw_tensor t) {
+  std::swap(t.shape[2], t.shape[3]), std::swap(t.stride[2], t.stride[3]);
+  return t;
+}
+
+// The last stride of bias and dbias is free.
+TEST(ContractC4, ATransposedBiasChangesNoBit) {
+  for (const Type type : {Type::f32, Type::bf16}) {
+    Case c = with_pairs();
+    c.bias = "bhqk", c.bias_type = type;
+    const CaseData data(c);
+    const Shape turned = {c.batch, c.heads, c.seqlen_k, c.seqlen_q};
+    Stored bias(type, turned);
+    bias.each([&](int64_t b, int64_t h, int64_t j, int64_t i) { bias.set(data.bias.at(b, h, i, j), b, h, j, i); });
+    each_kernel(Pass::backward, [&](const Kernel& kernel) {
+      const Outputs want = run(data, kernel);
+      Outputs got = backward_outputs(data, want);
+      const Stored dbias(type, turned, Layout::gaps);
+      tw_attention a = data.attention(got, Pass::backward);
+      tw_attention_grad g = data.gradients(got);
+      a.bias = with_keys_outside(bias.view()), g.dbias = with_keys_outside(dbias.view());
+      const Status status = run_call(a, &g, kernel);
+      ASSERT_TRUE(status.ok()) << status.message.chars;
+      got.dbias.each(
+          [&](int64_t b, int64_t h, int64_t i, int64_t j) { got.dbias.set(dbias.at(b, h, j, i), b, h, i, j); });
+      expect_same(got, want, Pass::backward);
+      EXPECT_TRUE(dbias.gaps_are_untouched());
+    });
+  }
+}
+
 // ---- C4: repeated calls, threads.
 
 TEST(ContractC4, TheSameCallGivesTheSameBitsAtAnyNumberOfThreads) {

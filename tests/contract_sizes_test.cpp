@@ -89,13 +89,6 @@ class Far {
   size_t bytes_ = 0;
 };
 
-Status run_call(const tw_attention& attention, const tw_attention_grad* gradients, const Kernel& kernel) {
-  Problem problem;
-  if (Status status = make_problem(attention, gradients, true, problem); !status.ok()) return status;
-  Plan plan;
-  return run_problem(problem, {.kernel = kernel.name}, plan);
-}
-
 Case small() {
   Case c;
   c.batch = 2, c.seqlen_q = 3, c.seqlen_k = 5, c.heads = 4, c.heads_kv = 2, c.head_dim = c.value_dim = 24;
