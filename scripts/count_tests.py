@@ -8,25 +8,26 @@ or failed outside its cases counts as one failure more. Exits 1 if anything fail
 import json
 import pathlib
 import sys
-import xml.etree.ElementTree
+from typing import Any
+from xml.etree import ElementTree
 
 
-def skipped_on_purpose(test):
+def skipped_on_purpose(test: ElementTree.Element) -> bool:
     """Not so: a missing program, or a fixture that failed."""
     reason = test.find("skipped")
-    return test.get("status") == "disabled" or (reason is not None and reason.get("message").startswith("SKIP_"))
+    return test.get("status") == "disabled" or (reason is not None and reason.get("message", "").startswith("SKIP_"))
 
 
 class Count:
-    def __init__(self):
+    def __init__(self) -> None:
         self.passed = self.failed = self.skipped = 0
-        self.failures = []
+        self.failures: list[str] = []
 
-    def add_failure(self, name):
+    def add_failure(self, name: str) -> None:
         self.failed += 1
         self.failures.append(name)
 
-    def add_case(self, program, suite, case):
+    def add_case(self, program: str, suite: str, case: dict[str, Any]) -> None:
         if case["status"] == "NOTRUN":  # disabled or filtered out
             return
         if case.get("failures"):
@@ -36,9 +37,9 @@ class Count:
         else:
             self.passed += 1
 
-    def add_program(self, test, results):
+    def add_program(self, test: ElementTree.Element, results: pathlib.Path) -> None:
         """test is ctest's testcase element, results the folder in which GoogleTest programs leave theirs."""
-        name, status = test.get("name"), test.get("status")
+        name, status = test.get("name", ""), test.get("status")
         cases = results / f"{name}.json"
         failures_before = self.failed
         if cases.exists():
@@ -53,7 +54,7 @@ class Count:
         if status != "run" and self.failed == failures_before:
             self.add_failure(name)
 
-    def add_python_case(self, case):
+    def add_python_case(self, case: ElementTree.Element) -> None:
         if case.find("failure") is not None or case.find("error") is not None:
             self.add_failure(f"{case.get('classname')}: {case.get('name')}")
         elif case.find("skipped") is not None:
@@ -61,20 +62,20 @@ class Count:
         else:
             self.passed += 1
 
-    def add_tree(self, tree):
+    def add_tree(self, tree: pathlib.Path) -> None:
         results = tree / "test-results"
         reports = sorted(results.glob("ctest*.xml")) + sorted(results.glob("pytest*.xml"))
         if not reports:
             self.add_failure(f"{tree}: no test left a report")
         for report in reports:
-            for test in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+            for test in ElementTree.parse(report).getroot().iter("testcase"):
                 if report.name.startswith("pytest"):
                     self.add_python_case(test)
                 else:
                     self.add_program(test, results)
 
 
-def main():
+def main() -> None:
     count = Count()
     for tree in sys.argv[1:]:
         count.add_tree(pathlib.Path(tree))

@@ -6,24 +6,24 @@ import subprocess
 import sys
 
 
-def declared_functions(header_path):
+def declared_functions(header_path: str) -> set[str]:
     with open(header_path, encoding="utf-8") as header:
         return set(re.findall(r"^TW_API [^;(]*?(tw_\w+)\(", header.read(), re.MULTILINE))
 
 
-def exported_symbols(library_path):
+def exported_symbols(library_path: str) -> set[str]:
     command = ["nm", "-D", "--defined-only", library_path]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     symbols = [line.split()[-1] for line in lines.splitlines()]
     return {symbol for symbol in symbols if symbol != "TW_0.1"}
 
 
-def needed_libraries(library_path):
+def needed_libraries(library_path: str) -> set[str]:
     lines = subprocess.run(["readelf", "-d", library_path], check=True, capture_output=True, text=True).stdout
     return set(re.findall(r"\(NEEDED\).*\[(.*)\]", lines))
 
 
-def main():
+def main() -> int:
     library_path, header_path = sys.argv[1:]
     wanted = {f"{name}@@TW_0.1" for name in declared_functions(header_path)}
     exported = exported_symbols(library_path)

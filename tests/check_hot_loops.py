@@ -3,23 +3,27 @@
 Both are how compilers have slowed these loops: sums that spill, and loads repeated as operands of each FMA.
 Usage: check_hot_loops.py objdump isa object...
 """
+
 import dataclasses
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 MOST_LOADS_PER_FMA = 8 / 12  # the widest tile: 2 vectors and 6 broadcasts for 12 FMAs
 FEWEST_FMAS = 12  # a loop with fewer is no tile product
 INSTRUCTION = re.compile(r"^ *([0-9a-f]+):\t(.*)$", re.M)
 
+Pattern = re.Pattern[str]
+
 
 @dataclasses.dataclass
 class Processor:
-    jump: re.Pattern  # its group is the target's address
-    fma: re.Pattern  # sum += a * b
-    no_product: re.Pattern  # what a loop that only sums products does not do
-    load: re.Pattern
-    load_of_two: re.Pattern
+    jump: Pattern  # its group is the target's address
+    fma: Pattern  # sum += a * b
+    no_product: Pattern  # what a loop that only sums products does not do
+    load: Pattern
+    load_of_two: Pattern
     stack: str
 
 
@@ -41,7 +45,7 @@ ARM = Processor(
 )
 
 
-def innermost_loops(objdump, object_file, jump_of):
+def innermost_loops(objdump: str, object_file: str, jump_of: Pattern) -> Iterator[tuple[str, list[str]]]:
     """Yields (address, instructions) of each backward jump's body that holds no other jump."""
     command = [objdump, "-d", "--no-show-raw-insn", object_file]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -59,7 +63,7 @@ def innermost_loops(objdump, object_file, jump_of):
                 yield lines[start][0], body
 
 
-def faults(body, fmas, processor):
+def faults(body: list[str], fmas: int, processor: Processor) -> list[str]:
     loads = sum(bool(pattern.match(text)) for pattern in (processor.load, processor.load_of_two) for text in body)
     stack = [text for text in body if processor.stack in text]
     if loads > MOST_LOADS_PER_FMA * fmas:
@@ -67,7 +71,7 @@ def faults(body, fmas, processor):
     return stack
 
 
-def main(objdump, isa, object_files):
+def main(objdump: str, isa: str, object_files: list[str]) -> bool:
     processor = ARM if re.match("neon|sve", isa) else X86
     found = bad = 0
     for object_file in object_files:

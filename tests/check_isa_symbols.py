@@ -3,6 +3,7 @@
 A weak function is one that any object may supply; were it compiled with -mavx2, the whole program would need AVX2.
 So each weak symbol must name the instruction set's own namespace. Usage: check_isa_symbols.py nm isa object...
 """
+
 import re
 import subprocess
 import sys
@@ -10,12 +11,12 @@ import sys
 WEAK = re.compile(r"^[0-9a-f]+ ([uvVwW]) (.*)$", re.M)
 
 
-def weak_symbols(nm, object_file):
+def weak_symbols(nm: str, object_file: str) -> list[str]:
     listing = subprocess.run([nm, "-C", object_file], capture_output=True, text=True, check=True).stdout
     return [name for _, name in WEAK.findall(listing)]
 
 
-def main(nm, isa, object_files):
+def main(nm: str, isa: str, object_files: list[str]) -> bool:
     built_for_isa = [name for name in object_files if re.search(rf"(^|[_/.]){isa}\.", name)]
     shared = 0
     for object_file in built_for_isa:

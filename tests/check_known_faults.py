@@ -5,22 +5,23 @@ import collections
 import pathlib
 import re
 import sys
+from collections.abc import Iterator
 
 REPORT = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 CPP_TEST = re.compile(r"^TEST(?:_P|_F)?\((\w+), (\w+)\)", re.MULTILINE)
 PYTHON_TEST = re.compile(r"^\s*def (test_\w+)\(", re.MULTILINE)
 
 
-def tests_in(path):
+def tests_in(path: pathlib.Path) -> set[str]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return set(PYTHON_TEST.findall(text))
     return {f"{suite}.{name}" for suite, name in CPP_TEST.findall(text)}
 
 
-def rows_of(document):
+def rows_of(document: str) -> Iterator[tuple[str, str, str]]:
     """(section, report, last cell) of every row of a table."""
-    section = None
+    section = ""
     for line in document.splitlines():
         if line.startswith("## "):
             section = line[3:]
@@ -29,7 +30,7 @@ def rows_of(document):
             yield section, cells[0], cells[-1]
 
 
-def faults_of_row(root, section, report, last):
+def faults_of_row(root: pathlib.Path, section: str, report: str, last: str) -> Iterator[str]:
     if not REPORT.fullmatch(report):
         yield f"{report} is not a report: owner/repository#number"
     if not section.startswith("tests/"):
@@ -44,7 +45,7 @@ def faults_of_row(root, section, report, last):
         yield f"{report}: {section} does not name it"
 
 
-def main():
+def main() -> int:
     root = pathlib.Path(sys.argv[1])
     rows = list(rows_of((root / "docs/known-faults.md").read_text(encoding="utf-8")))
     faults = [fault for row in rows for fault in faults_of_row(root, *row)]

@@ -15,29 +15,32 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 STRUCT = re.compile(r"typedef struct (tw_\w+) \{(.*?)\n\} \1;", re.DOTALL)
 ENUM = re.compile(r"enum \{(.*?)\}", re.DOTALL)
 FUNCTION = re.compile(r"^TW_API ([^;]*);", re.MULTILINE)
 FUNCTION_POINTER = re.compile(r"\(\*(\w+)\)\s*\(.*", re.DOTALL)
+NAME = re.compile(r"(\w+)(?:\[\d+\])?\s*(?:,|$)")
+
+Structs = dict[str, list[str]]  # the fields of each
 
 
-def fields_of(body):
+def fields_of(body: str) -> Iterator[str]:
     for declaration in filter(None, map(str.strip, body.split(";"))):
         pointer = FUNCTION_POINTER.search(declaration)
         if pointer:
             yield pointer[1]
             continue
-        for name in declaration.split(","):
-            yield re.search(r"(\w+)(\[\d+\])?$", name.strip())[1]
+        yield from NAME.findall(declaration)
 
 
-def numbers_of(body):
+def numbers_of(body: str) -> list[str]:
     return [entry.split("=")[0].strip() for entry in body.split(",") if "=" in entry]
 
 
-def names_in(header):
+def names_in(header: pathlib.Path) -> tuple[Structs, list[str], list[str]]:
     """({struct: [fields]}, [names of numbers], [declarations of functions])"""
     text = COMMENT.sub("", header.read_text(encoding="utf-8"))
     structs = {name: list(fields_of(body)) for name, body in STRUCT.findall(text)}
@@ -46,7 +49,7 @@ def names_in(header):
     return structs, [*numbers], functions
 
 
-def program(structs, numbers, functions):
+def program(structs: Structs, numbers: list[str], functions: list[str]) -> str:
     lines = ['#include "tilewise/tilewise.h"', "#include <stdio.h>", "int main(void) {"]
     for struct, fields in structs.items():
         lines.append(f'  printf("{struct} %zu\\n", sizeof({struct}));')
@@ -58,7 +61,7 @@ def program(structs, numbers, functions):
     return "\n".join([*lines, "  return 0;", "}", ""])
 
 
-def table_by(compiler, language, header, source):
+def table_by(compiler: str, language: str, header: pathlib.Path, source: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         binary = f"{folder}/layout"
         include = header.parent.parent
@@ -67,9 +70,9 @@ def table_by(compiler, language, header, source):
         return subprocess.run([binary], check=True, capture_output=True, text=True).stdout
 
 
-def holes_in(table):
+def holes_in(table: str) -> Iterator[str]:
     """Structs have no padding: their bytes may be compared."""
-    struct, size, end = None, 0, 0
+    struct, size, end = "", 0, 0
     for line in [*table.splitlines(), "end 0"]:
         words = line.split()
         if not line.startswith(" "):
@@ -83,9 +86,9 @@ def holes_in(table):
         end = int(words[1]) + int(words[2])
 
 
-def main():
-    header, table_path, *compilers = sys.argv[1:]
-    header = pathlib.Path(header)
+def main() -> int:
+    header_path, table_path, *compilers = sys.argv[1:]
+    header = pathlib.Path(header_path)
     structs, numbers, functions = names_in(header)
     source = program(structs, numbers, functions)
     if table_path == "--write":

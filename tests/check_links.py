@@ -3,6 +3,7 @@
 import pathlib
 import re
 import sys
+from collections.abc import Iterator
 
 LINK = re.compile(r"(?<!`)\[[^\]\[`]*(?:`[^`]*`)?[^\]\[]*\]\(([^()\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -10,23 +11,23 @@ HEADING = re.compile(r"^#+ +(.*)", re.MULTILINE)
 OTHER_FOLDERS = re.compile(r"build|\.")  # what is built, .git, .venv
 
 
-def documents(root):
+def documents(root: pathlib.Path) -> Iterator[pathlib.Path]:
     for path in sorted(root.rglob("*.md")):
         if not OTHER_FOLDERS.match(path.relative_to(root).parts[0]):
             yield path
 
 
-def text_of(path):
+def text_of(path: pathlib.Path) -> str:
     return FENCED.sub("", path.read_text(encoding="utf-8"))
 
 
-def anchors_in(path):
+def anchors_in(path: pathlib.Path) -> set[str]:
     """As GitHub makes them."""
     headings = HEADING.findall(text_of(path))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def fault_of(document, link):
+def fault_of(document: pathlib.Path, link: str) -> str | None:
     name, _, anchor = link.partition("#")
     target = (document.parent / name).resolve() if name else document
     if not target.exists():
@@ -36,9 +37,10 @@ def fault_of(document, link):
     return None
 
 
-def main():
+def main() -> int:
     root = pathlib.Path(sys.argv[1]).resolve()
-    checked, faults = 0, []
+    checked = 0
+    faults = []
     for document in documents(root):
         for link in LINK.findall(text_of(document)):
             if re.match(r"\w+:", link):
