@@ -7,25 +7,41 @@ faster. PyTorch is called as its users call it: (B,H,S,D) views, `is_causal=True
 Tilewise runs planned through the C interface, on threads of its own beside those of PyTorch; with
 --through package it is tilewise.torch.attention, which must be installed and runs on PyTorch's threads.
 """
+
+from __future__ import annotations
+
 import argparse
 import csv
-import ctypes
 import math
 import statistics
-import sys
 import time
-
-import torch
-import torch.nn.functional as F
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import c_interface as tw
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 DTYPES = {"fp32": (torch.float32, tw.F32), "fp16": (torch.float16, tw.F16), "bf16": (torch.bfloat16, tw.BF16)}
-COLUMNS = ["pass", "dtype", "layout", "heads", "seqlen", "head_dim", "causal", "threads", "torch_ms", "tilewise_ms",
-           "ratio", "runs", "max_difference"]
 
 
-def view(x, dtype):
+class Shape(NamedTuple):
+    dtype: str
+    layout: str
+    heads: int
+    seqlen: int
+    head_dim: int
+    causal: int  # 0 or 1
+    threads: int
+
+
+COLUMNS = ("pass", *Shape._fields, "torch_ms", "tilewise_ms", "ratio", "runs", "max_difference")
+
+
+def view(x: Tensor, dtype: int) -> tw.Tensor:
     """A (B,H,S,D) tensor as the (B,S,H,D) view that tilewise takes."""
     tensor = tw.Tensor(data=x.data_ptr(), dtype=dtype)
     tensor.shape[:] = [x.shape[i] for i in (0, 2, 1, 3)]
@@ -33,7 +49,7 @@ def view(x, dtype):
     return tensor
 
 
-def lse_view(x):
+def lse_view(x: Tensor) -> tw.Tensor:
     tensor = tw.Tensor(data=x.data_ptr(), dtype=tw.F32)
     tensor.shape[:] = [*x.shape, 1]
     tensor.stride[:] = [*x.stride(), 1]
@@ -43,18 +59,20 @@ def lse_view(x):
 class Cell:
     """One shape: both libraries' forward and backward as calls without arguments."""
 
-    def __init__(self, library, dtype, layout, heads, seqlen, head_dim, causal, threads):
+    def __init__(self, library: tw.Library, shape: Shape) -> None:
+        dtype, layout, heads, seqlen, head_dim, causal, threads = shape
         torch_type, tw_type = DTYPES[dtype]
 
-        def tensor(random=True):
+        def tensor(random: bool = True) -> Tensor:
             shape = (1, heads, seqlen, head_dim) if layout == "bhsd" else (1, seqlen, heads, head_dim)
             x = torch.randn(shape, dtype=torch_type) if random else torch.empty(shape, dtype=torch_type)
             return x if layout == "bhsd" else x.transpose(1, 2)
 
         q, k, v, dout = (tensor() for _ in range(4))
         self.leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        self.torch_out = F.scaled_dot_product_attention(*self.leaves, is_causal=causal)
-        self.dout, self.causal, self.inputs = dout, causal, (q, k, v)
+        self.dout, self.causal, self.inputs = dout, bool(causal), (q, k, v)
+        query, key, value = self.leaves
+        self.torch_out = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         self.out, self.dq, self.dk, self.dv = (tensor(False) for _ in range(4))
         self.lse = torch.empty(1, heads, seqlen)
         self.library = library
@@ -71,73 +89,81 @@ class Cell:
         self.execution.workspace = (self.workspace.data_ptr() + 255) // 256 * 256
         self.execution.workspace_bytes = size
 
-    def torch_forward(self):
+    def torch_forward(self) -> Tensor:
         with torch.no_grad():
             return F.scaled_dot_product_attention(*self.inputs, is_causal=self.causal)
 
-    def torch_backward(self):
+    def torch_backward(self) -> tuple[Tensor, ...]:
         return torch.autograd.grad(self.torch_out, self.leaves, self.dout, retain_graph=True)
 
-    def tilewise_forward(self):
+    def tilewise_forward(self) -> None:
         self.library.run(self.forward_plan, self.problem, None, self.execution)
 
-    def tilewise_backward(self):
+    def tilewise_backward(self) -> None:
         self.library.run(self.backward_plan, self.problem, self.grad, self.execution)
 
-    def difference(self, which):
+    def difference(self, which: str) -> float:
         if which == "forward":
             pairs = [(self.torch_forward(), self.out)]
         else:
-            pairs = list(zip(self.torch_backward(), (self.dq, self.dk, self.dv)))
-        return max((a.float() - b.float()).abs().max().item() for a, b in pairs)
+            pairs = list(zip(self.torch_backward(), (self.dq, self.dk, self.dv), strict=True))
+        return max(float((a.float() - b.float()).abs().max()) for a, b in pairs)
 
 
 class PackageCell(Cell):
     """The same with tilewise.torch, backward by torch.autograd.grad too."""
 
-    def __init__(self, *arguments):
-        import tilewise.torch
-        super().__init__(*arguments)
-        self.attention = lambda q, k, v: tilewise.torch.attention(q, k, v, causal=self.causal, layout="bhsd")
+    def __init__(self, library: tw.Library, shape: Shape) -> None:
+        super().__init__(library, shape)
         self.tilewise_out = self.attention(*self.leaves)
 
-    def tilewise_forward(self):
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        import tilewise.torch
+
+        out: Tensor = tilewise.torch.attention(q, k, v, causal=self.causal, layout="bhsd")
+        return out
+
+    def tilewise_forward(self) -> None:
         with torch.no_grad():
             self.out = self.attention(*self.inputs)
 
-    def tilewise_backward(self):
+    def tilewise_backward(self) -> None:
         self.dq, self.dk, self.dv = torch.autograd.grad(self.tilewise_out, self.leaves, self.dout, retain_graph=True)
 
 
-def measure(steps, clock, seconds, least):
+def measure(
+    steps: Sequence[Callable[[], object]], clock: Callable[[], float], seconds: float, least: int
+) -> list[list[float]]:
     """Runs the steps in turn; the times of each."""
-    times = [[] for _ in steps]
+    times: list[list[float]] = [[] for _ in steps]
     for step in steps:
         step()
     end = time.perf_counter() + seconds
     while len(times[0]) < least or time.perf_counter() < end:
-        for step, list_of_times in zip(steps, times):
+        for step, list_of_times in zip(steps, times, strict=True):
             start = clock()
             step()
             list_of_times.append(clock() - start)
     return times
 
 
-def numbers(text):
+def numbers(text: str) -> list[int]:
     return [int(x) for x in text.split(",")]
 
 
-def names(*known):
+def names(*known: str) -> Callable[[str], list[str]]:
     """A parser of comma-separated names."""
-    def parse(text):
+
+    def parse(text: str) -> list[str]:
         for name in text.split(","):
             if name not in known:
                 raise argparse.ArgumentTypeError(f"'{name}' is not one of {', '.join(known)}")
         return text.split(",")
+
     return parse
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libtilewise.so")
     parser.add_argument("--through", choices=["c", "package"], default="c", help="how Tilewise is called (default c)")
@@ -147,8 +173,7 @@ def main():
     parser.add_argument("--head-dim", type=numbers, default=[64, 128, 256])
     parser.add_argument("--layout", type=names("bhsd", "bshd"), default=["bhsd", "bshd"])
     parser.add_argument("--causal", choices=["no", "yes", "both"], default="both")
-    parser.add_argument("--pass", dest="passes", type=names("forward", "backward"),
-                        default=["forward", "backward"])
+    parser.add_argument("--pass", dest="passes", type=names("forward", "backward"), default=["forward", "backward"])
     parser.add_argument("--dtype", choices=DTYPES, default="fp32")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each cell and pass (default 1)")
     parser.add_argument("--least", type=int, default=3, help="runs of each at least (default 3)")
@@ -163,16 +188,16 @@ def main():
     except OSError as error:
         parser.error(f"--library: {error}")
     kind_of_cell = PackageCell if options.through == "package" else Cell
-    rows = []
+    rows: list[dict[str, Any]] = []
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.dtype}", flush=True)
     for seqlen in options.seqlen:
         for heads in options.heads:
             for head_dim in options.head_dim:
                 for causal in {"no": [False], "yes": [True], "both": [False, True]}[options.causal]:
                     for layout in options.layout:
+                        shape = Shape(options.dtype, layout, heads, seqlen, head_dim, int(causal), options.threads)
                         try:
-                            cell = kind_of_cell(library, options.dtype, layout, heads, seqlen, head_dim, causal,
-                                                options.threads)
+                            cell = kind_of_cell(library, shape)
                         except tw.Refused as error:
                             parser.error(str(error))
                         cell.tilewise_forward()  # backward reads out and lse
@@ -180,18 +205,17 @@ def main():
                             steps = [getattr(cell, f"{name}_{which}") for name in ("torch", "tilewise")]
                             times = measure(steps, clock, options.seconds, options.least)
                             theirs, ours = (1e3 * statistics.median(t) for t in times)
-                            row = dict(zip(COLUMNS, [which, options.dtype, layout, heads, seqlen, head_dim, int(causal),
-                                                     options.threads, round(theirs, 3), round(ours, 3),
-                                                     round(theirs / ours, 3), len(times[0]), cell.difference(which)]))
+                            found = (*(round(x, 3) for x in (theirs, ours, theirs / ours)), len(times[0]))
+                            values = (which, *shape, *found, cell.difference(which))
+                            row = dict(zip(COLUMNS, values, strict=True))
                             rows.append(row)
                             print(" ".join(f"{name}={value}" for name, value in row.items()), flush=True)
     for which in options.passes:
-        for causal in (0, 1):
-            ratios = [row["ratio"] for row in rows if row["pass"] == which and row["causal"] == causal]
+        for mask, is_causal in (("full", 0), ("causal", 1)):
+            ratios = [row["ratio"] for row in rows if row["pass"] == which and row["causal"] == is_causal]
             if ratios:
                 mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
-                print(f"{which} {'causal' if causal else 'full'}: {len(ratios)} cells, least {min(ratios):.2f}, "
-                      f"geometric mean {mean:.2f}")
+                print(f"{which} {mask}: {len(ratios)} cells, least {min(ratios):.2f}, geometric mean {mean:.2f}")
     if options.csv:
         with open(options.csv, "w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
@@ -200,4 +224,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,5 +1,9 @@
 """What the comparisons need of tilewise.h, by ctypes: attention on tensors that give pointer, shape and stride."""
+
+from __future__ import annotations
+
 import ctypes
+from typing import Any, TypeVar
 
 F32, F16, BF16 = 1, 2, 3
 CPU = 1
@@ -7,15 +11,27 @@ CAUSAL = 1 << 0
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("shape", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4),
-                ("dtype", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.c_int64 * 4),
+        ("stride", ctypes.c_int64 * 4),
+        ("dtype", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    )
 
 
-def _fields(text):
-    """"name name:type .." to ctypes fields; a name without a type is a tensor."""
-    kinds = {"u32": ctypes.c_uint32, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "u64": ctypes.c_uint64,
-             "f32": ctypes.c_float}
-    return [(name, kinds.get(kind, Tensor)) for name, _, kind in (word.partition(":") for word in text.split())]
+KINDS = {
+    "u32": ctypes.c_uint32,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u64": ctypes.c_uint64,
+    "f32": ctypes.c_float,
+}
+
+
+def _fields(text: str) -> list[tuple[str, type[Any]]]:
+    """What ctypes takes for "name name:type .."; a name without a type is a tensor."""
+    return [(name, KINDS.get(kind, Tensor)) for name, _, kind in (word.partition(":") for word in text.split())]
 
 
 class Attention(ctypes.Structure):
@@ -33,16 +49,25 @@ class AttentionGrad(ctypes.Structure):
 
 
 class Plan(ctypes.Structure):
-    _fields_ = [("workspace_bytes", ctypes.c_uint64), ("private_data", ctypes.c_uint64 * 31)]
+    _fields_ = (("workspace_bytes", ctypes.c_uint64), ("private_data", ctypes.c_uint64 * 31))
 
 
 class Exec(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("stream", ctypes.c_void_p),
-                ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_uint64), ("pool", ctypes.c_void_p),
-                ("fault", ctypes.c_void_p)]
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_uint64),
+        ("pool", ctypes.c_void_p),
+        ("fault", ctypes.c_void_p),
+    )
 
 
-def init(struct_type):
+Struct = TypeVar("Struct", Attention, AttentionGrad, Exec)
+
+
+def init(struct_type: type[Struct]) -> Struct:
     struct = struct_type()
     struct.struct_size = ctypes.sizeof(struct_type)
     return struct
@@ -53,20 +78,22 @@ class Refused(RuntimeError):
 
 
 class Library:
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.lib = ctypes.CDLL(path)
         self.lib.tw_last_error.restype = ctypes.c_char_p
 
-    def check(self, status):
+    def check(self, status: int) -> None:
         if status != 0:
             raise Refused(self.lib.tw_last_error().decode())
 
-    def plan(self, problem, grad=None):
+    def plan(self, problem: Attention, grad: AttentionGrad | None = None) -> Plan:
         plan = Plan()
-        self.check(self.lib.tw_attention_plan(ctypes.byref(problem), ctypes.byref(grad) if grad else None,
-                                              ctypes.byref(plan)))
+        gradients = ctypes.byref(grad) if grad else None
+        self.check(self.lib.tw_attention_plan(ctypes.byref(problem), gradients, ctypes.byref(plan)))
         return plan
 
-    def run(self, plan, problem, grad, execution):
-        self.check(self.lib.tw_attention_run(ctypes.byref(plan), ctypes.byref(problem),
-                                             ctypes.byref(grad) if grad else None, ctypes.byref(execution)))
+    def run(self, plan: Plan, problem: Attention, grad: AttentionGrad | None, execution: Exec) -> None:
+        gradients = ctypes.byref(grad) if grad else None
+        self.check(
+            self.lib.tw_attention_run(ctypes.byref(plan), ctypes.byref(problem), gradients, ctypes.byref(execution))
+        )

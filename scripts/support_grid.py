@@ -37,8 +37,11 @@ class Case:
         self.dims = {size["D"], size.get("Dv", size["D"])}
         heads = re.search(r"\bH(\d+)/(\d+)\b", self.name)
         self.shares_keys = heads is not None and heads[1] != heads[2]
-        self.outcomes = {name: "failed" if test.get("failures") else outcome.rpartition("refuses: ")[2]
-                         for name, outcome in test.items() if name.startswith("cpu.")}
+        self.outcomes = {
+            name: "failed" if test.get("failures") else outcome.rpartition("refuses: ")[2]
+            for name, outcome in test.items()
+            if name.startswith("cpu.")
+        }
 
 
 def has(*words: str) -> Callable[[Case], bool]:
@@ -127,7 +130,7 @@ def read_cases(results: Iterable[pathlib.Path]) -> list[Case]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """"1-9, 15": neighbours joined."""
+    """Neighbours joined: "1-9, 15"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -138,7 +141,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def is_part(part: str, kernel: str) -> bool:
-    """"cpu.tiled" and "cpu.tiled.avx2" are parts of "cpu.tiled.avx2.forward"."""
+    """So are "cpu.tiled" and "cpu.tiled.avx2" of "cpu.tiled.avx2.forward"."""
     return kernel.startswith(f"{part}.")
 
 
@@ -153,11 +156,15 @@ class Grid:
         return f"[{self.reasons.index(reason) + 1}]"
 
     def outcomes(self, cases: list[Case], part: str, pass_: str) -> set[str]:
-        return {outcome for case in cases for kernel, outcome in case.outcomes.items()
-                if is_part(part, kernel) and kernel.endswith(pass_)}
+        return {
+            outcome
+            for case in cases
+            for kernel, outcome in case.outcomes.items()
+            if is_part(part, kernel) and kernel.endswith(pass_)
+        }
 
     def cell(self, cases: list[Case], family: str, passes: list[str]) -> str:
-        """"yes", or each pass that is not served, or not always: "backward in part [1]"."""
+        """Either "yes", or each pass that is not served, or not always: "backward in part [1]"."""
         troubles = []
         for pass_ in passes:
             outcomes = self.outcomes(cases, f"cpu.{family}", pass_)
@@ -180,8 +187,12 @@ class Grid:
         cells = []
         for type_ in TYPES:
             cases = [case for case in self.cases if type_ in case.words]
-            dims = {dim for case in cases for dim in case.dims
-                    if any("served" in self.outcomes([case], kernel, pass_) for pass_ in passes)}
+            dims = {
+                dim
+                for case in cases
+                for dim in case.dims
+                if any("served" in self.outcomes([case], kernel, pass_) for pass_ in passes)
+            }
             cells.append(f"{min(dims)} to {max(dims)}" if dims else "-")
         return f"| `{kernel}` | {', '.join(passes)} | {' | '.join(cells)} |"
 
@@ -196,9 +207,13 @@ class Grid:
         features = [self.feature_line(feature) for feature in FEATURES]
         reasons = [f"- [{number}] {reason}\n" for number, reason in enumerate(self.reasons, 1)]
         return TEXT.format(
-            families=" | ".join(FAMILIES), bars=" --- |" * len(FAMILIES), features="\n".join(features),
-            reasons="".join(reasons), kernels="\n".join(self.kernel_lines(before)),
-            dims=ranges(set().union(*(case.dims for case in self.cases))))
+            families=" | ".join(FAMILIES),
+            bars=" --- |" * len(FAMILIES),
+            features="\n".join(features),
+            reasons="".join(reasons),
+            kernels="\n".join(self.kernel_lines(before)),
+            dims=ranges(set().union(*(case.dims for case in self.cases))),
+        )
 
 
 def main() -> None:
@@ -216,8 +231,9 @@ def main() -> None:
     elif page != before:
         versions = before.splitlines(), page.splitlines()
         difference = difflib.unified_diff(*versions, PAGE.name, "what the tests ran", lineterm="")
-        sys.exit("\n".join([*difference, "", f"error: {PAGE.name} is not what the tests ran. To write it anew, run",
-                            f"  scripts/support_grid.py {' '.join(map(str, arguments.results))}"]))
+        error = f"error: {PAGE.name} is not what the tests ran. To write it anew, run"
+        command = f"  scripts/support_grid.py {' '.join(map(str, arguments.results))}"
+        sys.exit("\n".join([*difference, "", error, command]))
 
 
 if __name__ == "__main__":
