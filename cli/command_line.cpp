@@ -120,7 +120,7 @@ Action parse_command(const Command& command, int argc, const char* const* argv) 
   app.set_help_flag();
   app.allow_extras();  // told by check_nothing_left
   Arguments arguments(app);
-  const Action action = command.declare(arguments);
+  Action action = command.declare(arguments);
   app.set_help_flag("-h,--help", "print this and exit")->group("Help");
   try {
     app.parse(argc, argv);

@@ -89,10 +89,9 @@ double flops_of_chains(Isa isa) {
     case Isa::avx2:
       return avx2_chains();
     case Isa::neon:
-      return neon_chains();
     case Isa::sve128:
     case Isa::sve256:
-    case Isa::sve512:  // no SVE processor was there to write a probe on: the percentage is of what NEON reaches
+    case Isa::sve512:  // no probe is written on SVE: the percentage is of what NEON reaches
       return neon_chains();
     case Isa::baseline:
       return baseline_chains();

@@ -3,6 +3,7 @@
 The oracles use this and not the Python package, so that what they find wrong lies in the library itself. Outputs hold
 NaN before the call: whatever it leaves out shows.
 """
+
 import ctypes
 import dataclasses
 
@@ -37,6 +38,7 @@ def poison_like(x: torch.Tensor) -> torch.Tensor:
 @dataclasses.dataclass
 class Problem:
     """q (B,Sq,H,D), k (B,Sk,Hk,D), v (B,Sk,Hk,Dv). B, H and Sq of mask, bias (B,H,Sq,Sk) and q_positions may be 1."""
+
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
@@ -77,8 +79,9 @@ def forward(library: tw.Library, p: Problem) -> tuple[torch.Tensor, torch.Tensor
     return out, lse
 
 
-def backward(library: tw.Library, p: Problem, out: torch.Tensor, lse: torch.Tensor,
-             dout: torch.Tensor) -> dict[str, torch.Tensor]:
+def backward(
+    library: tw.Library, p: Problem, out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """The gradients of q, k, v and, if there is one, of bias, each in the type of its tensor."""
     inputs = {"q": p.q, "k": p.k, "v": p.v} | ({} if p.bias is None else {"bias": p.bias})
     gradients = {name: poison_like(x) for name, x in inputs.items()}

@@ -1,4 +1,5 @@
 """The library under test: TILEWISE_LIBRARY, or the one in build/."""
+
 import os
 import pathlib
 import sys

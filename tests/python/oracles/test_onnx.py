@@ -4,6 +4,7 @@ Y and the present caches are compared; `qk_matmul_output`, the matrix of scores,
 stores it. ONNX rounds after each step to the type of the case; the tolerance, relative to the largest number of an
 output, is therefore a few units in the last place of that type.
 """
+
 import contextlib
 import functools
 import warnings
@@ -15,6 +16,7 @@ import onnx
 import pytest
 import torch
 from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.case.test_case import TestCase
 
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 NEVER_STORED = "qk_matmul_output"
@@ -27,7 +29,7 @@ SKIPPED: dict[str, str] = {}
 
 
 @functools.cache
-def cases() -> dict:
+def cases() -> dict[str, TestCase]:
     """By name; not those that spell the node out in simpler ones, which repeat the same numbers."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore", RuntimeWarning)  # of other operators, which collecting makes too
@@ -45,7 +47,7 @@ def to_torch(x: np.ndarray) -> torch.Tensor:
 class Node:
     """One case: attributes, and inputs and expected outputs by name."""
 
-    def __init__(self, case) -> None:
+    def __init__(self, case: TestCase) -> None:
         node = case.model.graph.node[0]
         self.attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         inputs, outputs = case.data_sets[0]

@@ -4,6 +4,7 @@ The truth is its math back end in fp64, the yardstick what it chooses for the sa
 may be twice that of the yardstick and a few roundings (contract C8, and "How C8 is measured" in docs/contract.md).
 A row without a live key gives 0 there as here (PyTorch before 2.5 gave NaN), so no row is left out.
 """
+
 import contextlib
 import dataclasses
 import random
@@ -24,6 +25,7 @@ SCORES = 2.0**-24  # what a score in fp32 is off by, relative to the sizes of it
 @dataclasses.dataclass
 class Drawn:
     """q (B,H,Sq,D), k (B,Hk,Sk,D), v (B,Hk,Sk,Dv), in any layout. `live` and `added` broadcast to (B,H,Sq,Sk)."""
+
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
@@ -37,8 +39,13 @@ class Drawn:
     def c_problem(self) -> c_attention.Problem:
         structured = self.flags or self.window_left is not None
         return c_attention.Problem(
-            *(x.transpose(1, 2) for x in (self.q, self.k, self.v)), flags=self.flags, scale=self.scale,
-            window_left=self.window_left, mask=None if structured else self.live, bias=self.added)
+            *(x.transpose(1, 2) for x in (self.q, self.k, self.v)),
+            flags=self.flags,
+            scale=self.scale,
+            window_left=self.window_left,
+            mask=None if structured else self.live,
+            bias=self.added,
+        )
 
 
 class Draw(random.Random):
@@ -55,7 +62,7 @@ class Draw(random.Random):
         sizes = [(batch, heads, length)[axis] for axis in order]
         memory = torch.randn(*sizes, before + dim + after).to(dtype)
         back = [order.index(axis) for axis in range(3)]
-        return memory[..., before:before + dim].permute(*back, 3)
+        return memory[..., before : before + dim].permute(*back, 3)
 
     def mask_shape(self, q: torch.Tensor, k: torch.Tensor) -> list[int]:
         sizes = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]]
@@ -90,10 +97,12 @@ def drawn(index: int) -> Drawn:
     batch, heads_kv, group = draw.randint(1, 3), draw.randint(1, 3), draw.choice([1, 1, 2, 3, 4])
     rows, keys, dim = draw.size(250), draw.size(600 if index % 10 == 0 else 200), draw.size(256)
     value_dim = dim if draw.random() < 0.7 else draw.size(256)
-    p = Drawn(q=draw.tensor(batch, heads_kv * group, rows, dim, dtype),
-              k=draw.tensor(batch, heads_kv, keys, dim, dtype),
-              v=draw.tensor(batch, heads_kv, keys, value_dim, dtype),
-              dout=draw.tensor(batch, heads_kv * group, rows, value_dim, dtype))
+    p = Drawn(
+        q=draw.tensor(batch, heads_kv * group, rows, dim, dtype),
+        k=draw.tensor(batch, heads_kv, keys, dim, dtype),
+        v=draw.tensor(batch, heads_kv, keys, value_dim, dtype),
+        dout=draw.tensor(batch, heads_kv * group, rows, value_dim, dtype),
+    )
     p.scale = draw.choice([None, None, None, 0.0, -0.3, 0.02, 0.4])
     add_mask(draw, p)
     return p
@@ -101,15 +110,19 @@ def drawn(index: int) -> Drawn:
 
 def sdpa(p: Drawn, dtype: torch.dtype, gradients: bool) -> dict[str, torch.Tensor]:
     """In fp64 by its math back end, in other types by what it chooses."""
-    leaves = {name: x.to(dtype).detach().requires_grad_(gradients)
-              for name, x in (("q", p.q), ("k", p.k), ("v", p.v), ("bias", p.added)) if x is not None}
+    leaves = {
+        name: x.to(dtype).detach().requires_grad_(gradients)
+        for name, x in (("q", p.q), ("k", p.k), ("v", p.v), ("bias", p.added))
+        if x is not None
+    }
     exact = dtype == torch.float64
     # With is_causal and a scale of 0 or less what PyTorch chooses gives NaN: its -inf is scaled too.
     is_causal = p.flags == tw.CAUSAL | c_attention.TOP_LEFT and (exact or p.scale is None or p.scale > 0)
     mask = leaves.get("bias", None if is_causal else p.live)
     with sdpa_kernel(SDPBackend.MATH) if exact else contextlib.nullcontext():
-        out = scaled_dot_product_attention(leaves["q"], leaves["k"], leaves["v"], mask, is_causal=is_causal,
-                                           scale=p.scale, enable_gqa=True)
+        out = scaled_dot_product_attention(
+            leaves["q"], leaves["k"], leaves["v"], mask, is_causal=is_causal, scale=p.scale, enable_gqa=True
+        )
         results = {"out": out.detach()}
         if gradients:
             computed = torch.autograd.grad(out, list(leaves.values()), p.dout.to(dtype))
