@@ -59,12 +59,15 @@ TEST(Merge, IsTheSumWeightedByLse) {
 }
 
 TEST(Merge, HugeAndTinyLse) {
-  Parts p(2);
-  std::fill(p.lses.begin(), p.lses.begin() + Parts::kRows, 1e30f);
-  std::fill(p.lses.begin() + Parts::kRows, p.lses.end(), -1e30f);
-  ASSERT_EQ(p.merge(), TW_OK);
-  EXPECT_EQ(p.out, std::vector<float>(p.outs.begin(), p.outs.begin() + Parts::kRows * Parts::kDv));
-  EXPECT_EQ(p.lse[0], 1e30f);
+  for (const int64_t huge : {0, 1, 2}) {
+    Parts p(3);
+    std::fill(p.lses.begin(), p.lses.end(), -1e30f);
+    std::fill_n(p.lses.begin() + huge * Parts::kRows, Parts::kRows, 1e30f);
+    ASSERT_EQ(p.merge(), TW_OK);
+    const auto only = p.outs.begin() + huge * Parts::kRows * Parts::kDv;
+    EXPECT_EQ(p.out, std::vector<float>(only, only + Parts::kRows * Parts::kDv)) << "part " << huge;
+    EXPECT_EQ(p.lse[0], 1e30f) << "part " << huge;
+  }
 }
 
 TEST(Merge, EmptyPartsAreNotLookedAt) {
