@@ -123,6 +123,31 @@ TEST(ContractOracles, SinksOfAnySize) {
   }
 }
 
+TEST(ContractOracles, PriorsOfAnySize) {
+  Case c;
+  c.seqlen_k = 2, c.head_dim = c.value_dim = 1, c.fill = Fill::zero_query, c.prior = true, c.backward = false;
+  CaseData data(c);
+  data.v.set(0, 0, 0), data.v.set(1, 0, 1);
+  data.prior_out.set(3, 0, 0);
+  struct {
+    double prior, out, lse;
+  } const rows[] = {{-INFINITY, 0.5, std::log(2.0)},
+                    {std::log(2.0), 1.75, std::log(4.0)},
+                    {1000, 3, 1000},
+                    {-1000, 0.5, std::log(2.0)},
+                    {0x1p127, 3, 0x1p127},
+                    {-0x1p127, 0.5, std::log(2.0)}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.prior);
+    data.prior_lse.set(row.prior, 0, 0);
+    each_kernel(Pass::forward, [&](const Kernel& kernel) {
+      const Outputs o = run(data, kernel);
+      EXPECT_NEAR(o.out.at(0, 0, 0, 0), row.out, 1e-6);
+      EXPECT_FLOAT_EQ(static_cast<float>(o.lse.at(0, 0, 0)), static_cast<float>(row.lse));
+    });
+  }
+}
+
 // ---- The oracle's own numbers: every pattern of a 16-bit type, there and back.
 
 TEST(ContractOracles, Fp64IsForTheReferenceAlone) {
