@@ -66,8 +66,28 @@ double neon_chains() {
   constexpr double kChains = 24, kLanes = 4;
   return 2 * kChains * kLanes * kRounds;
 }
+
+double sve_chains(double lanes) {
+  int64_t rounds = kRounds;
+  asm volatile(
+      ".arch_extension sve\n"
+      "ptrue p0.s\n mov z24.s, #0\n mov z25.s, #0\n"
+      ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n mov z\\n\\().s, #0\n .endr\n"
+      "1:\n"
+      ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n"
+      "fmla z\\n\\().s, p0/m, z24.s, z25.s\n .endr\n"
+      "subs %0, %0, #1\n b.ne 1b\n"
+      ".arch_extension nosve\n"
+      : "+r"(rounds)
+      :
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
+        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "p0", "cc");
+  constexpr double kChains = 24;
+  return 2 * kChains * lanes * kRounds;
+}
 #else
 double neon_chains() { return 0; }
+double sve_chains(double) { return 0; }
 #endif
 
 double baseline_chains() {
@@ -89,10 +109,13 @@ double flops_of_chains(Isa isa) {
     case Isa::avx2:
       return avx2_chains();
     case Isa::neon:
-    case Isa::sve128:
-    case Isa::sve256:
-    case Isa::sve512:  // no probe is written on SVE: the percentage is of what NEON reaches
       return neon_chains();
+    case Isa::sve128:
+      return sve_chains(4);
+    case Isa::sve256:
+      return sve_chains(8);
+    case Isa::sve512:
+      return sve_chains(16);
     case Isa::baseline:
       return baseline_chains();
   }
