@@ -122,7 +122,7 @@ def attention(
     if lse is None and return_lse:
         lse = True
     dtype = None if out_dtype is None else dtype_name(out_dtype)
-    return _core.forward(q, k, v, out, lse, dtype, layout != "bshd" and heads_first(layout), options)
+    return _core.forward(q, k, v, out, lse, dtype, heads_first(layout), options)
 
 
 def attention_varlen(

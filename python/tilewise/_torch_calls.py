@@ -40,7 +40,7 @@ class Host:
 os.register_at_fork(after_in_child=lambda: setattr(Host, "openmp", 0))
 
 
-Gradients: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]"
+FiveGradients: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]"
 
 
 def view(x: Any) -> Any:
@@ -59,18 +59,18 @@ def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tens
     """
     if dtype is None and x.shape[-1] == width and x.is_contiguous():
         return torch.empty_like(x)
-    *outer, rows, columns, _ = x.shape
+    *outer, first, second, _ = x.shape
     dtype = x.dtype if dtype is None else dtype
     if x.stride(-3) >= x.stride(-2):
-        return x.new_empty((*outer, rows, columns, width), dtype=dtype)
-    return x.new_empty((*outer, columns, rows, width), dtype=dtype).transpose(-3, -2)
+        return x.new_empty((*outer, first, second, width), dtype=dtype)
+    return x.new_empty((*outer, second, first, width), dtype=dtype).transpose(-3, -2)
 
 
 def empty_lse(q: Tensor, heads_first: bool) -> Tensor:
     """(B,H,Sq), packed as q is."""
-    outer, rows, columns = q.shape[:-3], q.shape[-3], q.shape[-2]
-    swapped = not (heads_first and q.dim() == 4)
-    return q.new_empty((*outer, columns, rows) if swapped else (*outer, rows, columns), dtype=torch.float32)
+    *outer, first, second, _ = q.shape
+    heads, tokens = (first, second) if heads_first and q.dim() == 4 else (second, first)
+    return q.new_empty((*outer, heads, tokens), dtype=torch.float32)
 
 
 def forward(
@@ -95,7 +95,9 @@ def forward(
     return out if given is None else (out, given)
 
 
-def empty_gradients(q: Tensor, k: Tensor, v: Tensor, wanted: Sequence[bool], options: Mapping[str, Any]) -> Gradients:
+def empty_gradients(
+    q: Tensor, k: Tensor, v: Tensor, wanted: Sequence[bool], options: Mapping[str, Any]
+) -> FiveGradients:
     """For q, k, v, bias and sink; None for those not wanted."""
     bias, sink = options.get("bias"), options.get("sink")
     return (
@@ -114,7 +116,7 @@ def backward(
     wanted: Sequence[bool],
     heads_first: bool,
     options: Mapping[str, Any],
-) -> Gradients:
+) -> FiveGradients:
     """(dq, dk, dv, dbias, dsink), None for those not wanted. `arrays`: q, k, v, out, lse."""
     q, k, v, out, lse = arrays
     if dout is None:

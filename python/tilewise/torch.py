@@ -195,14 +195,13 @@ def _count_writes(written: Mapping[str, Tensor | None]) -> None:
 def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> bool:
     """Whether all tensors are memory as it is, and nothing looks on. Raises for other arrays and devices."""
     plain: bool = not _is_watched()
-    if plain:
-        for x in (q, k, v):
-            kind = type(x)
-            plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and x.is_cpu and not x.is_neg()
+    arrays = [q, k, v]
     for name, value in options.items():
         if value is not None and name in ARRAYS:
-            kind = type(value)
-            plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and value.is_cpu and not value.is_neg()
+            arrays.append(value)
+    for x in arrays:
+        kind = type(x)
+        plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and x.is_cpu and not x.is_neg()
     if not plain:
         _check_arrays({"q": q, "k": k, "v": v, **options})
     if forward_ad._current_level >= 0:

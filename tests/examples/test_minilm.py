@@ -1,9 +1,14 @@
 """Sentence similarities on packed sequences against the same model in fp64 with padding and a mask."""
 
+from __future__ import annotations
+
 import json
+import pathlib
 import shutil
 import struct
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import encoder
 import minilm
@@ -23,32 +28,35 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> encoder.Encoder:
     return encoder.Encoder(encoder.packaged_model())
 
 
 @pytest.fixture(scope="module")
-def expected():
+def expected() -> np.ndarray:
     oracle = encoder.Encoder(encoder.packaged_model(), np.float64)
     embeddings = oracle.embed_padded(oracle.tokens(SENTENCES), encoder.naive)
     return embeddings @ embeddings.T
 
 
-def test_packed_similarities_are_those_of_the_oracle(model, expected):
+def test_packed_similarities_are_those_of_the_oracle(model: encoder.Encoder, expected: np.ndarray) -> None:
     embeddings = model.embed_packed(model.tokens(SENTENCES))
     assert np.abs(embeddings @ embeddings.T - expected).max() <= 1e-4
 
 
-def test_padded_similarities_are_those_of_the_oracle(model, expected):
+def test_padded_similarities_are_those_of_the_oracle(model: encoder.Encoder, expected: np.ndarray) -> None:
     embeddings = model.embed_padded(model.tokens(SENTENCES), encoder.padded)
     assert np.abs(embeddings @ embeddings.T - expected).max() <= 1e-4
 
 
-def test_the_same_meaning_is_similar(expected):
-    assert expected[0, 1] > 0.7 > 0.2 > expected[0, 2]
+def test_the_same_meaning_is_similar(expected: np.ndarray) -> None:
+    assert expected[0, 1] > 0.7
+    assert expected[0, 2] < 0.2
 
 
-def test_command_prints_times(monkeypatch, capsys, tmp_path):
+def test_command_prints_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
     text = tmp_path / "text.txt"
     text.write_text(" ".join(SENTENCES), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["minilm.py", "--time", str(text)])
@@ -60,12 +68,12 @@ def test_command_prints_times(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     """A copy of the model's folder that a test may break."""
     return shutil.copytree(encoder.packaged_model(), tmp_path / "model")
 
 
-def refusal(folder, monkeypatch):
+def refusal(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the command says on this folder; a traceback would fail the test."""
     monkeypatch.setattr(sys, "argv", ["minilm.py", "--model", str(folder), "Hello"])
     with pytest.raises(SystemExit) as exit:
@@ -76,19 +84,19 @@ def refusal(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("length", [0, 7, 1000, 1_000_000, -1])
-def test_cut_weights_are_refused(folder, monkeypatch, length):
+def test_cut_weights_are_refused(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:length])
     assert str(folder) in refusal(folder, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_missing_file_is_named(folder, monkeypatch, name):
+def test_missing_file_is_named(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (folder / name).unlink()
     assert str(folder) in refusal(folder, monkeypatch)
 
 
-def change_header(folder, change):
+def change_header(folder: pathlib.Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Rewrites the JSON header of the weights."""
     weights = folder / "model.safetensors"
     data = weights.read_bytes()
@@ -102,25 +110,25 @@ def change_header(folder, change):
 LAST = "encoder.layer.5.output.dense.weight"
 
 
-def test_missing_tensor_is_named(folder, monkeypatch):
-    def rename(header):
+def test_missing_tensor_is_named(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(header: dict[str, Any]) -> None:
         header["other"] = header.pop(LAST)
 
     change_header(folder, rename)
     assert f"{LAST} is missing" in refusal(folder, monkeypatch)
 
 
-def test_tensor_of_integers_is_named(folder, monkeypatch):
+def test_tensor_of_integers_is_named(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change_header(folder, lambda header: header[LAST].update(dtype="I32"))
     assert f"{LAST} is of type int32" in refusal(folder, monkeypatch)
 
 
-def test_tensor_of_another_shape_is_named(folder, monkeypatch):
+def test_tensor_of_another_shape_is_named(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change_header(folder, lambda header: header[LAST].update(shape=[384, 1, 1536]))
     assert f"{LAST} has the shape (384, 1, 1536), not (384, 1536)" in refusal(folder, monkeypatch)
 
 
-def test_weights_that_are_no_numbers_are_named(folder, monkeypatch):
+def test_weights_that_are_no_numbers_are_named(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-4:] = struct.pack("<f", float("nan"))
@@ -139,18 +147,20 @@ def test_weights_that_are_no_numbers_are_named(folder, monkeypatch):
         ("hidden_size", 384.0),
     ],
 )
-def test_config_with_a_wrong_field_is_named(folder, monkeypatch, field, value):
+def test_config_with_a_wrong_field_is_named(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, field: str, value: object
+) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, field: value}), encoding="utf-8")
     assert f"config.json: {field} is {value!r}, not a positive int" in refusal(folder, monkeypatch)
 
 
-def test_config_of_another_kind_is_refused(folder, monkeypatch):
+def test_config_of_another_kind_is_refused(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "config.json").write_text("[]", encoding="utf-8")
     assert "num_hidden_layers is None" in refusal(folder, monkeypatch)
 
 
-def test_token_out_of_the_vocabulary_is_refused(folder, monkeypatch):
+def test_token_out_of_the_vocabulary_is_refused(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "tokenizer.json"
     tokenizer = json.loads(path.read_text(encoding="utf-8"))
     tokenizer["model"]["vocab"]["hello"] = 10**6

@@ -1,11 +1,14 @@
 """SmolLM2 with Tilewise against the same model in fp64 with naive attention; and model files that are broken."""
 
+from __future__ import annotations
+
 import copy
 import pathlib
 import random
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import attention
 import checkpoint
@@ -29,22 +32,22 @@ GGUF_F32, TENSOR_I32 = 6, 26  # numbers of types
 
 
 @pytest.fixture(scope="module")
-def file():
+def file() -> checkpoint.Checkpoint:
     return checkpoint.Checkpoint(checkpoint.packaged_model())
 
 
 @pytest.fixture(scope="module")
-def tokenizer(file):
+def tokenizer(file: checkpoint.Checkpoint) -> Tokenizer:
     return Tokenizer(file)
 
 
 @pytest.fixture(scope="module")
-def model(file):
+def model(file: checkpoint.Checkpoint) -> Model:
     return Model(file, attention.tiled)
 
 
 @pytest.fixture(scope="module")
-def oracle(file):
+def oracle(file: checkpoint.Checkpoint) -> Model:
     return Model(file, attention.naive, np.float64)
 
 
@@ -52,7 +55,7 @@ def oracle(file):
 
 
 @pytest.fixture(scope="module")
-def peer(file):
+def peer(file: checkpoint.Checkpoint) -> tokenizers.Tokenizer:
     """PyPI's tokenizers with the same vocabulary."""
     merges = [tuple(merge.split(" ")) for merge in file.strings("tokenizer.ggml.merges")]
     tokens = file.strings("tokenizer.ggml.tokens")
@@ -63,7 +66,7 @@ def peer(file):
     return peer
 
 
-def random_texts(count):
+def random_texts(count: int) -> Iterator[str]:
     alphabets = [
         "abcXYZ '\n\t  012½²Ⅷ_é.,!?-",
         "'s't're'vell'll 'd \u3000\u00a0 \r\n",
@@ -76,19 +79,19 @@ def random_texts(count):
         yield "".join(random_numbers.choices(alphabet, k=random_numbers.randrange(30)))
 
 
-def test_tokenizer_equals_its_peer_and_gives_texts_back(tokenizer, peer):
+def test_tokenizer_equals_its_peer_and_gives_texts_back(tokenizer: Tokenizer, peer: tokenizers.Tokenizer) -> None:
     for text in [TEXT.read_text(encoding="utf-8"), *random_texts(3000)]:
         ids = tokenizer.encode(text)
         assert ids == peer.encode(text).ids
         assert tokenizer.decode(ids) == text
 
 
-def test_control_tokens_are_read_in_chats_alone(tokenizer):
+def test_control_tokens_are_read_in_chats_alone(tokenizer: Tokenizer) -> None:
     assert tokenizer.end in tokenizer.encode_chat("a<|im_end|>")
     assert tokenizer.end not in tokenizer.encode("a<|im_end|>")
 
 
-def test_byte_without_a_token_is_refused(tokenizer):
+def test_byte_without_a_token_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match="no token for a byte"):
         tokenizer.encode("a\x04")
 
@@ -97,19 +100,21 @@ def test_byte_without_a_token_is_refused(tokenizer):
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_64_greedy_tokens_are_those_of_the_oracle(model, oracle, tokenizer, prompt):
+def test_64_greedy_tokens_are_those_of_the_oracle(
+    model: Model, oracle: Model, tokenizer: Tokenizer, prompt: str
+) -> None:
     ids = tokenizer.encode_chat(smollm2.CHAT.format(prompt))
     assert list(model.generate(ids, 64)) == list(oracle.generate(ids, 64))
 
 
-def test_perplexity_is_that_of_the_oracle(model, oracle, tokenizer):
+def test_perplexity_is_that_of_the_oracle(model: Model, oracle: Model, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:768]
     expected = oracle.perplexity(ids)
     assert model.perplexity(ids) == pytest.approx(expected, abs=1e-4)
     assert expected < 30  # a wrong rotation, head order or tokenizer gives hundreds
 
 
-def test_measure_counts_time_and_memory(model, tokenizer):
+def test_measure_counts_time_and_memory(model: Model, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:1536]  # whose scores outgrow all else
     tiled, naive = (measure.prefill(model, ids, attend) for attend in (attention.tiled, attention.naive))
     assert 0 < tiled.attention < tiled.total
@@ -120,11 +125,11 @@ def test_measure_counts_time_and_memory(model, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def good_bytes():
+def good_bytes() -> bytes:
     return checkpoint.packaged_model().read_bytes()
 
 
-def refusal(path, monkeypatch):
+def refusal(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the command says on this model file; a traceback would fail the test."""
     monkeypatch.setattr(sys, "argv", ["smollm2.py", "--model", str(path), "Hello"])
     with pytest.raises(SystemExit) as exit:
@@ -135,41 +140,49 @@ def refusal(path, monkeypatch):
 
 
 @pytest.mark.parametrize("length", [0, 3, 10, 24, 500, 100_000, 1_000_000, 1_777_000, 5_000_000, -1])
-def test_cut_file_is_refused(tmp_path, monkeypatch, good_bytes, length):
+def test_cut_file_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes, length: int
+) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(good_bytes[:length])
     refusal(path, monkeypatch)
 
 
-def gguf_string(text):
+def gguf_string(text: str) -> bytes:
     return struct.pack("<Q", len(text)) + text.encode()
 
 
-def changed(data, name, offset, new):
+def changed(data: bytes, name: str, offset: int, new: bytes) -> bytes:
     """The bytes after the string called name, from offset on, replaced by new."""
     start = data.index(gguf_string(name)) + len(gguf_string(name)) + offset
     return data[:start] + new + data[start + len(new) :]
 
 
-def test_missing_tensor_is_named(tmp_path, monkeypatch, good_bytes):
+def test_missing_tensor_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes) -> None:
     path = tmp_path / "missing.gguf"
     path.write_bytes(changed(good_bytes, "blk.7.ffn_up.weight", -1, b"x"))
     assert "blk.7.ffn_up.weight is missing" in refusal(path, monkeypatch)
 
 
-def test_tensor_of_integers_is_named(tmp_path, monkeypatch, good_bytes):
+def test_tensor_of_integers_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes
+) -> None:
     path = tmp_path / "type.gguf"
     path.write_bytes(changed(good_bytes, "output_norm.weight", 4 + 8, struct.pack("<I", TENSOR_I32)))
     assert "output_norm.weight is of type I32" in refusal(path, monkeypatch)
 
 
-def test_tensor_of_another_shape_is_named(tmp_path, monkeypatch, good_bytes):
+def test_tensor_of_another_shape_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes
+) -> None:
     path = tmp_path / "shape.gguf"
     path.write_bytes(changed(good_bytes, "output_norm.weight", 4, struct.pack("<Q", 544)))
     assert "output_norm.weight has the shape (544,), not (576,)" in refusal(path, monkeypatch)
 
 
-def test_field_of_another_type_is_named(tmp_path, monkeypatch, good_bytes):
+def test_field_of_another_type_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes
+) -> None:
     path = tmp_path / "field.gguf"
     path.write_bytes(changed(good_bytes, "llama.attention.head_count", 0, struct.pack("<I", GGUF_F32)))
     assert "llama.attention.head_count is of type float, not int" in refusal(path, monkeypatch)
@@ -178,13 +191,17 @@ def test_field_of_another_type_is_named(tmp_path, monkeypatch, good_bytes):
 @pytest.mark.parametrize(
     ("field", "value"), [("llama.rope.freq_base", 0.0), ("llama.attention.layer_norm_rms_epsilon", float("nan"))]
 )
-def test_field_out_of_range_is_named(tmp_path, monkeypatch, good_bytes, field, value):
+def test_field_out_of_range_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes, field: str, value: int
+) -> None:
     path = tmp_path / "range.gguf"
     path.write_bytes(changed(good_bytes, field, 4, struct.pack("<f", value)))
     assert f"the field {field} is {value}, not a positive number" in refusal(path, monkeypatch)
 
 
-def test_types_of_other_tokens_are_refused(tmp_path, monkeypatch, good_bytes):
+def test_types_of_other_tokens_are_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes
+) -> None:
     path = tmp_path / "types.gguf"
     name = gguf_string("tokenizer.ggml.token_type")
     count_at = good_bytes.index(name) + len(name) + 8  # after the types of the field and of its elements
@@ -194,20 +211,22 @@ def test_types_of_other_tokens_are_refused(tmp_path, monkeypatch, good_bytes):
     assert f"{count - 8} types of {count} tokens" in refusal(path, monkeypatch)
 
 
-def test_huge_count_is_refused_at_once(tmp_path, monkeypatch, good_bytes):
+def test_huge_count_is_refused_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, good_bytes: bytes
+) -> None:
     path = tmp_path / "count.gguf"
     path.write_bytes(changed(good_bytes, "tokenizer.ggml.token_type", 8, struct.pack("<Q", 2**40)))
     assert f"an array of {2**40} elements" in refusal(path, monkeypatch)
 
 
-def test_letter_that_stands_for_no_byte_is_named(tokenizer):
+def test_letter_that_stands_for_no_byte_is_named(tokenizer: Tokenizer) -> None:
     broken = copy.copy(tokenizer)
     broken.tokens = ["日", *tokenizer.tokens[1:]]
     with pytest.raises(ValueError, match="'日' has the letter '日'"):
         broken.decode([0])
 
 
-def test_command_ends_with_one_line_and_a_code(tmp_path):
+def test_command_ends_with_one_line_and_a_code(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "none.gguf"
     command = [sys.executable, smollm2.__file__, "--model", str(path), "Hello"]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
