@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -90,7 +91,7 @@ class Encoder:
             raise ModelError(f"{folder}: {error}") from error
         self.tokenizer.no_padding()
 
-        def number(key: str, kind: type = int) -> float:
+        def number(key: str, kind: type = int) -> Any:
             value = config.get(key) if isinstance(config, dict) else None
             if type(value) is not kind or not 0 < value < MOST:
                 raise ModelError(f"{folder}/config.json: {key} is {value!r}, not a positive {kind.__name__}")

@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 def memory(line: str) -> int:
     """Bytes of this line of /proc/self/status."""
     status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(re.search(rf"^{line}:\s*(\d+) kB", status, re.MULTILINE)[1])
+    return 1024 * int(re.findall(rf"^{line}:\s*(\d+) kB", status, re.MULTILINE)[0])
 
 
 def prefill(model: Model, ids: Sequence[int], attend: attention.Attention) -> Cost:
@@ -40,11 +40,11 @@ def prefill(model: Model, ids: Sequence[int], attend: attention.Attention) -> Co
     pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
     before = memory("VmRSS")
 
-    model.attention = attention.Timed(attend)
+    model.attention = timed = attention.Timed(attend)
     started = time.perf_counter()
     model.hidden(ids, cache)
     total = time.perf_counter() - started
-    return Cost(total, model.attention.seconds, memory("VmHWM") - before)
+    return Cost(total, timed.seconds, memory("VmHWM") - before)
 
 
 def measure(model: Model, ids: Sequence[int], seconds: float) -> dict[str, Cost]:

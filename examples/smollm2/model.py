@@ -51,19 +51,19 @@ class Model:
 
         channels, hidden = file.size("llama.embedding_length"), file.size("llama.feed_forward_length")
         q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        shapes = Layer(
-            attn_norm=(channels,),
-            attn_q=(q_width, channels),
-            attn_k=(kv_width, channels),
-            attn_v=(kv_width, channels),
-            attn_output=(channels, q_width),
-            ffn_norm=(channels,),
-            ffn_gate=(hidden, channels),
-            ffn_up=(hidden, channels),
-            ffn_down=(channels, hidden),
-        )
+        shapes = {
+            "attn_norm": (channels,),
+            "attn_q": (q_width, channels),
+            "attn_k": (kv_width, channels),
+            "attn_v": (kv_width, channels),
+            "attn_output": (channels, q_width),
+            "ffn_norm": (channels,),
+            "ffn_gate": (hidden, channels),
+            "ffn_up": (hidden, channels),
+            "ffn_down": (channels, hidden),
+        }
         self.layers = [
-            Layer(*(file.tensor(f"blk.{i}.{name}.weight", shape, dtype) for name, shape in shapes._asdict().items()))
+            Layer(**{name: file.tensor(f"blk.{i}.{name}.weight", shape, dtype) for name, shape in shapes.items()})
             for i in range(file.size("llama.block_count"))
         ]
         vocabulary = len(file.strings("tokenizer.ggml.tokens"))

@@ -31,7 +31,8 @@ def answer(model: Model, tokenizer: Tokenizer, prompt: str, count: int) -> None:
     """Greedy, and printed as it comes, up to count tokens or the model's own end."""
     ids = tokenizer.encode_chat(CHAT.format(prompt))
     check_length(model, len(ids) + count)
-    started, generated = time.perf_counter(), []
+    started = time.perf_counter()
+    generated: list[int] = []
     for token in model.generate(ids, count):
         if token == tokenizer.end:
             break
