@@ -94,7 +94,8 @@ class Cell:
             return F.scaled_dot_product_attention(*self.inputs, is_causal=self.causal)
 
     def torch_backward(self) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(self.torch_out, self.leaves, self.dout, retain_graph=True)
+        found: tuple[Tensor, ...] = torch.autograd.grad(self.torch_out, self.leaves, self.dout, retain_graph=True)
+        return found
 
     def tilewise_forward(self) -> None:
         self.library.run(self.forward_plan, self.problem, None, self.execution)

@@ -78,6 +78,7 @@ def ways_of_torch() -> dict[str, Callable[[], Any]]:
         return {}
     import tilewise.torch
     import torch
+    from tilewise import _torch_ops as operators
 
     torch.set_num_threads(1)
     q, k, v = (torch.ones(1, 1, 1, 8) for _ in range(3))
@@ -87,7 +88,7 @@ def ways_of_torch() -> dict[str, Callable[[], Any]]:
         "tilewise.torch.attention": lambda: attention(q, k, v, threads=1),
         "the same, causal, with lse": lambda: attention(q, k, v, threads=1, causal=True, return_lse=True),
         "the same, recorded by autograd": lambda: attention(learned, k, v, threads=1),
-        "torch.ops.tilewise.forward": lambda: tilewise.torch.ops.forward(q, k, v, None, False, {"threads": 1}),
+        "torch.ops.tilewise.forward": lambda: operators.forward(q, k, v, None, False, {"threads": 1}),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the checkers say of the package and of a user's typed program."""
+"""What the checkers say of all Python here, and of a user's typed program."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def run_module(*command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        (*MYPY, "python/tilewise", EXAMPLE),
-        ("ruff", "check", "--no-cache", "python", "tests/python/package"),
-        ("ruff", "format", "--check", "--no-cache", "python", "tests/python/package"),
+        (*MYPY, "python/tilewise", "bench", "scripts", EXAMPLE),
+        ("ruff", "check", "--no-cache", "."),
+        ("ruff", "format", "--check", "--no-cache", "."),
     ],
     ids=lambda command: " ".join(command[:2]),
 )
