@@ -25,6 +25,7 @@ std::vector<std::string> lines_of(const uint8_t* data, size_t size) {
 
 void run(const std::vector<std::string>& arguments) {
   std::vector<const char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   argv.push_back(nullptr);
   const cli::Action action = cli::parse_command_line(static_cast<int>(arguments.size()), argv.data());
