@@ -2,9 +2,9 @@
 
 An array is NumPy's, or of a type that lends by DLPack's C exchange API (torch 2.10 and newer, 50 ns an array), or has
 `__dlpack__`, or is a view of known CPU memory: a tuple `(address, dtype, shape, strides)` with `dtype` by name
-("float32", "float16", "bfloat16", "bool", "int32", "int64") and strides in elements, None for row-major. A view's
-memory is the caller's to keep; all other arrays are kept until the call ends. Nothing here looks at `requires_grad` or
-at torch's negative bit.
+("float32", "float16", "bfloat16", "bool", "int32", "int64", "float8_e4m3fn", "int8") and strides in elements, None for
+row-major. A view's memory is the caller's to keep; all other arrays are kept until the call ends. Nothing here looks at
+`requires_grad` or at torch's negative bit.
 
 `options` are those of `tilewise.Options`, in a dict; a value of None counts as absent. `heads_first`:
 4-D arrays are (B,H,S,D) instead of (B,S,H,D). `openmp`: the address of the caller's GOMP_parallel, whose threads then
