@@ -1,4 +1,5 @@
-"""The options of attention, one problem each: what Tilewise is given, and the same as terms of the oracle."""
+"""The options of attention, one problem each: what Tilewise is given, and the same as terms of the oracle; and tensors
+that tests share."""
 
 from __future__ import annotations
 
@@ -124,3 +125,22 @@ CASES: dict[str, Callable[[], Case]] = {
     "deterministic": lambda: Case({"deterministic": True, "threads": 2}, Terms()),
     "splits": lambda: Case({"num_splits": 3, "batch_invariant": False}, Terms()),
 }
+
+
+def qkv(requires_grad: bool = False, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    torch.manual_seed(0)
+    shapes = ((2, 9, 4, 16), (2, 11, 2, 16), (2, 11, 2, 16))
+    return [torch.randn(shape, dtype=dtype, requires_grad=requires_grad) for shape in shapes]
+
+
+def gradients(out: Tensor, dout: Tensor, tensors: list[Tensor]) -> Any:
+    return torch.autograd.grad(out, tensors, dout, retain_graph=True)
+
+
+def assert_all_equal(left: Any, right: Any) -> None:
+    for x, y in zip(left, right, strict=True):
+        assert torch.equal(x, y)
+
+
+def on_meta(x: Tensor) -> Tensor:
+    return x.to("meta")

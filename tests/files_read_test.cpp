@@ -1,90 +1,10 @@
-// The command's file readers and writers: what they accept, and that nothing in a file can hurt.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
+// The command's file readers: what they accept, and that nothing in a file can hurt.
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-
-#include "cli/failure.h"
-#include "cli/files/npy.h"
-#include "cli/files/safetensors.h"
+#include "files_fixture.h"
 
 namespace tilewise::cli {
 namespace {
-
-namespace fs = std::filesystem;
-
-class Files : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "tilewise_files_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override {
-    fs::permissions(folder_, fs::perms::owner_all);
-    fs::remove_all(folder_);
-  }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::string put(const std::string& name, std::string_view bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-    return path(name);
-  }
-  std::string get(const std::string& name) const {
-    std::ifstream file(path(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    for (const auto& entry : fs::directory_iterator(folder_)) all.push_back(entry.path().filename().string());
-    std::sort(all.begin(), all.end());
-    return all;
-  }
-
-  fs::path folder_;
-};
-
-template <typename Function>
-std::string failure_of(Function function, ExitCode code = ExitCode::bad_input) {
-  try {
-    function();
-  } catch (const Failure& failure) {
-    EXPECT_EQ(failure.code, code) << failure.what();
-    return failure.what();
-  }
-  return "no failure";
-}
-
-std::string safetensors_bytes(const std::string& header, const std::string& data) {
-  std::string bytes;
-  for (size_t i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i & 0xff);
-  return bytes + header + data;
-}
-
-std::string npy_bytes(const std::string& header, const std::string& data, int version = 1) {
-  std::string bytes = std::string("\x93NUMPY") + static_cast<char>(version) + '\0';
-  for (size_t i = 0; i < (version == 1 ? 2u : 4u); ++i) bytes += static_cast<char>(header.size() >> 8 * i & 0xff);
-  return bytes + header + data;
-}
-
-Array numbers(Type type, std::vector<int64_t> shape) {
-  Array array = Array::of(type, std::move(shape), "test");
-  for (int64_t i = 0; i < array.bytes.size(); ++i) array.bytes.data()[i] = static_cast<char>(i * 7 + 1);
-  return array;
-}
-
-void expect_same(const Array& a, const Array& b) {
-  EXPECT_EQ(a.dtype, b.dtype);
-  EXPECT_EQ(a.shape, b.shape);
-  ASSERT_EQ(a.bytes.size(), b.bytes.size());
-  EXPECT_TRUE(a.bytes.size() == 0 || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0);
-}
 
 // ---- safetensors
 
@@ -335,80 +255,6 @@ TEST_F(Files, FoldersPipesAndMissingFilesAreRefused) {
   EXPECT_NE(failure_of([&] { read_npy(path("pipe")); }).find("not a regular file"), std::string::npos);
   EXPECT_NE(failure_of([&] { read_npy(folder_.string()); }).find("not a regular file"), std::string::npos);
   EXPECT_NE(failure_of([&] { read_npy(path("gone")); }).find("cannot open: No such file"), std::string::npos);
-}
-
-// ---- Writing
-
-TEST_F(Files, AnOutputAppearsOnlyWithItsCommit) {
-  put("a", "old");
-  {
-    OutputFile out(path("a"));
-    out.write("new");
-    out.sync();
-    EXPECT_EQ(get("a"), "old");
-  }
-  EXPECT_EQ(get("a"), "old");
-  EXPECT_EQ(names(), std::vector<std::string>{"a"});
-  OutputFile out(path("a"));
-  out.write("new");
-  out.sync();
-  out.commit();
-  EXPECT_EQ(get("a"), "new");
-  EXPECT_EQ(names(), std::vector<std::string>{"a"});
-}
-
-TEST_F(Files, AnOutputKeepsModeAndLink) {
-  put("a", "old");
-  fs::permissions(path("a"), fs::perms(0640));
-  fs::create_symlink("a", path("link"));
-  OutputFile out(path("link"));
-  out.write("new");
-  out.sync();
-  out.commit();
-  EXPECT_TRUE(fs::is_symlink(path("link")));
-  EXPECT_EQ(get("a"), "new");
-  EXPECT_EQ(fs::status(path("a")).permissions(), fs::perms(0640));
-}
-
-TEST_F(Files, AFullDiskLeavesTheOldFileAndNothingElse) {
-  put("a", "old");
-  rlimit before;
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small = {4096, before.rlim_max};
-  const std::string message = failure_of(
-      [&] {
-        OutputFile out(path("a"));
-        setrlimit(RLIMIT_FSIZE, &small);
-        out.write(std::string(100'000, 'x'));
-      },
-      ExitCode::cannot_write);
-  setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_NE(message.find("a: cannot write: File too large"), std::string::npos) << message;
-  EXPECT_EQ(get("a"), "old");
-  EXPECT_EQ(names(), std::vector<std::string>{"a"});
-}
-
-TEST_F(Files, TargetsThatAreNoFilesAreLeftAlone) {
-  EXPECT_NE(failure_of([&] { OutputFile out(folder_.string()); }, ExitCode::cannot_write).find("is a folder"),
-            std::string::npos);
-  EXPECT_NE(failure_of([] { OutputFile out("/dev/null"); }, ExitCode::cannot_write).find("not a regular file"),
-            std::string::npos);
-  EXPECT_NE(failure_of([&] { OutputFile out(path("no/such")); }, ExitCode::cannot_write).find("cannot create"),
-            std::string::npos);
-  EXPECT_EQ(names(), std::vector<std::string>{});
-}
-
-TEST_F(Files, ASignalLeavesNothing) {
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) {
-    EXPECT_EXIT(
-        {
-          OutputFile out(path("a"));
-          out.write("half");
-          raise(signal);
-        },
-        testing::KilledBySignal(signal), "");
-    EXPECT_EQ(names(), std::vector<std::string>{});
-  }
 }
 
 }  // namespace
