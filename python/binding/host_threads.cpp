@@ -1,6 +1,7 @@
 #include "binding/host_threads.h"
 
 #include <atomic>
+#include <bit>
 
 namespace tilewise::python {
 namespace {
@@ -33,7 +34,7 @@ void parallel_for(void* context, int64_t count, void (*task)(void* task_context,
 HostThreads::HostThreads(uintptr_t openmp) {
   TW_INIT(pool_);
   if (!openmp) return;
-  pool_.context = reinterpret_cast<void*>(openmp);
+  pool_.context = std::bit_cast<void*>(openmp);
   pool_.parallel_for = parallel_for;
   TW_INIT(exec_);
   exec_.pool = &pool_;
