@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import statistics
 import time
@@ -23,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 DTYPES = {"fp32": (torch.float32, tw.F32), "fp16": (torch.float16, tw.F16), "bf16": (torch.bfloat16, tw.BF16)}
 
@@ -31,8 +32,11 @@ DTYPES = {"fp32": (torch.float32, tw.F32), "fp16": (torch.float16, tw.F16), "bf1
 class Shape(NamedTuple):
     dtype: str
     layout: str
+    batch: int
     heads: int
+    kv_heads: int
     seqlen: int
+    keys: int
     head_dim: int
     causal: int  # 0 or 1
     threads: int
@@ -60,21 +64,22 @@ class Cell:
     """One shape: both libraries' forward and backward as calls without arguments."""
 
     def __init__(self, library: tw.Library, shape: Shape) -> None:
-        dtype, layout, heads, seqlen, head_dim, causal, threads = shape
+        dtype, layout, batch, heads, kv_heads, seqlen, keys, head_dim, causal, threads = shape
         torch_type, tw_type = DTYPES[dtype]
 
-        def tensor(random: bool = True) -> Tensor:
-            shape = (1, heads, seqlen, head_dim) if layout == "bhsd" else (1, seqlen, heads, head_dim)
-            x = torch.randn(shape, dtype=torch_type) if random else torch.empty(shape, dtype=torch_type)
+        def tensor(rows: int, heads: int) -> Tensor:
+            extents = (batch, heads, rows, head_dim) if layout == "bhsd" else (batch, rows, heads, head_dim)
+            x = torch.randn(extents, dtype=torch_type)
             return x if layout == "bhsd" else x.transpose(1, 2)
 
-        q, k, v, dout = (tensor() for _ in range(4))
+        q, dout = tensor(seqlen, heads), tensor(seqlen, heads)
+        k, v = tensor(keys, kv_heads), tensor(keys, kv_heads)
         self.leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         self.dout, self.causal, self.inputs = dout, bool(causal), (q, k, v)
-        query, key, value = self.leaves
-        self.torch_out = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-        self.out, self.dq, self.dk, self.dv = (tensor(False) for _ in range(4))
-        self.lse = torch.empty(1, heads, seqlen)
+        self.grouped = kv_heads != heads
+        self.torch_out = self.scaled_dot_product_attention(*self.leaves)
+        self.out, self.dq, self.dk, self.dv = (torch.empty_like(x) for x in (q, q, k, v))
+        self.lse = torch.empty(batch, heads, seqlen)
         self.library = library
         problem = self.problem = tw.init(tw.Attention)
         problem.device_type, problem.threads, problem.flags = tw.CPU, threads, tw.CAUSAL if causal else 0
@@ -89,9 +94,12 @@ class Cell:
         self.execution.workspace = (self.workspace.data_ptr() + 255) // 256 * 256
         self.execution.workspace_bytes = size
 
+    def scaled_dot_product_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=self.grouped)
+
     def torch_forward(self) -> Tensor:
         with torch.no_grad():
-            return F.scaled_dot_product_attention(*self.inputs, is_causal=self.causal)
+            return self.scaled_dot_product_attention(*self.inputs)
 
     def torch_backward(self) -> tuple[Tensor, ...]:
         found: tuple[Tensor, ...] = torch.autograd.grad(self.torch_out, self.leaves, self.dout, retain_graph=True)
@@ -115,13 +123,14 @@ class PackageCell(Cell):
     """The same with tilewise.torch, backward by torch.autograd.grad too."""
 
     def __init__(self, library: tw.Library, shape: Shape) -> None:
+        import tilewise.torch
+
         super().__init__(library, shape)
+        self.call = tilewise.torch.attention
         self.tilewise_out = self.attention(*self.leaves)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        import tilewise.torch
-
-        out: Tensor = tilewise.torch.attention(q, k, v, causal=self.causal, layout="bhsd")
+        out: Tensor = self.call(q, k, v, causal=self.causal, layout="bhsd")
         return out
 
     def tilewise_forward(self) -> None:
@@ -164,13 +173,16 @@ def names(*known: str) -> Callable[[str], list[str]]:
     return parse
 
 
-def main() -> None:
+def declared_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libtilewise.so")
     parser.add_argument("--through", choices=["c", "package"], default="c", help="how Tilewise is called (default c)")
     parser.add_argument("--threads", type=int, default=1, help="of both (default 1)")
     parser.add_argument("--heads", type=numbers, default=[1, 4, 16])
     parser.add_argument("--seqlen", type=numbers, default=[512, 2048, 8192])
+    parser.add_argument("--keys", type=int, help="where they are not as many as --seqlen; with --causal no")
+    parser.add_argument("--kv-heads", type=int, help="where they are fewer than --heads")
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--head-dim", type=numbers, default=[64, 128, 256])
     parser.add_argument("--layout", type=names("bhsd", "bshd"), default=["bhsd", "bshd"])
     parser.add_argument("--causal", choices=["no", "yes", "both"], default="both")
@@ -179,8 +191,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each cell and pass (default 1)")
     parser.add_argument("--least", type=int, default=3, help="runs of each at least (default 3)")
     parser.add_argument("--csv", help="write the rows to this file")
-    options = parser.parse_args()
+    return parser
 
+
+def shapes_of(options: argparse.Namespace) -> Iterator[Shape]:
+    causal = {"no": [0], "yes": [1], "both": [0, 1]}[options.causal]
+    lists = (options.seqlen, options.heads, options.head_dim, causal, options.layout)
+    for seqlen, heads, head_dim, is_causal, layout in itertools.product(*lists):
+        kv_heads, keys = options.kv_heads or heads, options.keys or seqlen
+        extents = (options.batch, heads, kv_heads, seqlen, keys, head_dim)
+        yield Shape(options.dtype, layout, *extents, is_causal, options.threads)
+
+
+def main() -> None:
+    parser = declared_arguments()
+    options = parser.parse_args()
+    if options.keys and options.causal != "no":
+        parser.error("--keys needs --causal no: the two align a causal mask of unequal lengths differently")
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     clock = time.thread_time if options.threads == 1 else time.perf_counter
@@ -191,26 +218,21 @@ def main() -> None:
     kind_of_cell = PackageCell if options.through == "package" else Cell
     rows: list[dict[str, Any]] = []
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.dtype}", flush=True)
-    for seqlen in options.seqlen:
-        for heads in options.heads:
-            for head_dim in options.head_dim:
-                for causal in {"no": [False], "yes": [True], "both": [False, True]}[options.causal]:
-                    for layout in options.layout:
-                        shape = Shape(options.dtype, layout, heads, seqlen, head_dim, int(causal), options.threads)
-                        try:
-                            cell = kind_of_cell(library, shape)
-                        except tw.Refused as error:
-                            parser.error(str(error))
-                        cell.tilewise_forward()  # backward reads out and lse
-                        for which in options.passes:
-                            steps = [getattr(cell, f"{name}_{which}") for name in ("torch", "tilewise")]
-                            times = measure(steps, clock, options.seconds, options.least)
-                            theirs, ours = (1e3 * statistics.median(t) for t in times)
-                            found = (*(round(x, 3) for x in (theirs, ours, theirs / ours)), len(times[0]))
-                            values = (which, *shape, *found, cell.difference(which))
-                            row = dict(zip(COLUMNS, values, strict=True))
-                            rows.append(row)
-                            print(" ".join(f"{name}={value}" for name, value in row.items()), flush=True)
+    for shape in shapes_of(options):
+        try:
+            cell = kind_of_cell(library, shape)
+        except tw.Refused as error:
+            parser.error(str(error))
+        cell.tilewise_forward()  # backward reads out and lse
+        for which in options.passes:
+            steps = [getattr(cell, f"{name}_{which}") for name in ("torch", "tilewise")]
+            times = measure(steps, clock, options.seconds, options.least)
+            theirs, ours = (1e3 * statistics.median(t) for t in times)
+            found = (*(round(x, 3) for x in (theirs, ours, theirs / ours)), len(times[0]))
+            values = (which, *shape, *found, cell.difference(which))
+            row = dict(zip(COLUMNS, values, strict=True))
+            rows.append(row)
+            print(" ".join(f"{name}={value}" for name, value in row.items()), flush=True)
     for which in options.passes:
         for mask, is_causal in (("full", 0), ("causal", 1)):
             ratios = [row["ratio"] for row in rows if row["pass"] == which and row["causal"] == is_causal]
