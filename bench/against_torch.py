@@ -208,6 +208,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.keys and options.causal != "no":
         parser.error("--keys needs --causal no: the two align a causal mask of unequal lengths differently")
+    if options.kv_heads and any(heads % options.kv_heads for heads in options.heads):
+        parser.error(f"--kv-heads {options.kv_heads} does not divide each of --heads")
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     clock = time.thread_time if options.threads == 1 else time.perf_counter
