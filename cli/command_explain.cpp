@@ -22,6 +22,9 @@ constexpr const char* kNotes = R"(
 Kernels are asked in the order of the table; the first that accepts is chosen. `standard` and `v1` are there for
 comparison and run only when asked for by name.
 
+Columns: what becomes of the kernel; workers, tasks at once; rows and keys of a tile; workspace, memory besides the
+tensors; why it is not chosen. With --json also chunk_keys, the keys whose dk and dv a task of the backward makes.
+
 Examples:
   tilewise explain --heads 32 --kv-heads 8 --seqlen 4096 --head-dim 128 --causal
   tilewise explain --pass backward --dtype bf16 --window-left 511

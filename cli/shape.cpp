@@ -15,13 +15,6 @@ void check_head_dim(const char* option, int64_t head_dim) {
   if (head_dim > kMostHeadDim) fail(ExitCode::unsupported, "{} {} is more than {}", option, head_dim, kMostHeadDim);
 }
 
-// Messages of the library name its own way to list kernels.
-std::string in_words_of_the_shell(std::string message) {
-  constexpr std::string_view kCall = "tw_info lists", kCommand = "`tilewise info` lists";
-  const size_t at = message.find(kCall);
-  return at == std::string::npos ? message : message.replace(at, kCall.size(), kCommand);
-}
-
 ExitCode exit_code_of(tw_status status) {
   switch (status) {
     case TW_INVALID_ARGUMENT:
@@ -178,7 +171,7 @@ Described describe(const Shape& s, const ScoreOptions& scores) {
 }
 
 void check(const Status& status) {
-  if (!status.ok()) throw Failure(exit_code_of(status.code), in_words_of_the_shell(status.message.chars));
+  if (!status.ok()) throw Failure(exit_code_of(status.code), status.message.chars);
 }
 
 Problem planned_problem(const Described& described) {

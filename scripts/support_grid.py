@@ -112,7 +112,7 @@ FEATURES = [
     Feature("`dropout_p`", has("dropout")),
     Feature("`prior_out`, `prior_lse`", has("prior")),
     Feature("no `lse`", has("no-lse"), FORWARD),
-    Feature("`num_splits`", has("splits"), FORWARD),
+    Feature("`num_splits`, which changes nothing on a CPU", has("splits"), FORWARD),
     Feature("`TW_BATCH_INVARIANT`", has("batch-invariant"), FORWARD),
     Feature("`TW_DETERMINISTIC`", has("deterministic"), BACKWARD),
     Feature("`dlse`", has("dlse"), BACKWARD),

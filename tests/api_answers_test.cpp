@@ -86,14 +86,41 @@ TEST(Explain, TakesNoMinuteToCount) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
-TEST(Explain, TellsWhyOthersRefuse) {
-  Call c;
-  const json answer = explain(&c.a, nullptr);
-  ASSERT_TRUE(answer["refused"].is_array());
-  for (const json& refusal : answer["refused"]) {
-    EXPECT_NE(refusal["kernel"], answer["kernel"]);
-    EXPECT_NE(refusal["reason"], "");
+struct ForcedKernel {
+  explicit ForcedKernel(const char* name) { setenv("TILEWISE_FORCE_KERNEL", name, 1); }
+  ~ForcedKernel() { unsetenv("TILEWISE_FORCE_KERNEL"); }
+};
+
+// Names of the kernels of a pass that stand before this one in the table.
+std::vector<std::string> before(const std::string& chosen, const std::string& pass) {
+  const json answer = info();
+  std::vector<std::string> names;
+  for (const json& kernel : answer["kernels"]) {
+    if (kernel["name"] == chosen) break;
+    if (kernel["pass"] == pass) names.push_back(kernel["name"]);
   }
+  return names;
+}
+
+TEST(Explain, TellsWhyBetterKernelsRefuse) {
+  Call c;
+  const auto expect_all_better = [&](const char* pass, const tw_attention_grad* grad) {
+    const json answer = explain(&c.a, grad);
+    std::vector<std::string> refused;
+    for (const json& refusal : answer["refused"]) {
+      refused.push_back(refusal["kernel"]);
+      EXPECT_NE(refusal["reason"], "");
+    }
+    EXPECT_EQ(refused, before(answer["kernel"], pass));
+    return answer;
+  };
+  expect_all_better("forward", nullptr);
+  expect_all_better("backward", &c.g);
+
+  const ForcedKernel forced("reference");
+  const json answer = expect_all_better("forward", nullptr);
+  EXPECT_EQ(answer["kernel"], "cpu.reference.forward");
+  EXPECT_EQ(answer["refused"].back()["reason"], "TILEWISE_FORCE_KERNEL asks for another") << "the portable one serves";
 }
 
 TEST(Explain, TellsTheError) {

@@ -125,7 +125,7 @@ const Rule kBackwardRules[] = {
        for (tw_tensor* t : {&c.a.q, &c.a.k, &c.a.v, &c.a.out, &c.g.dout, &c.g.dq}) t->dtype = TW_BF16;
        c.g.flags = TW_GRAD_ACCUMULATE;
      },
-     kInvalid, "dq.dtype is bf16: TW_GRAD_ACCUMULATE needs fp32"},
+     kInvalid, "dq.dtype is bf16: accumulate (C: TW_GRAD_ACCUMULATE) needs fp32"},
     {"DoutShape", [](Call& c) { c.g.dout.shape[1] = 2; }, kInvalid, "dout.shape[1] is 2 but q.shape[1] is 3"},
     {"DlseShape", [](Call& c) { c.g.dlse = c.extra(TW_F32, 2, 4, 2); }, kInvalid, "dlse.shape[2] is 2"},
     {"DqShape", [](Call& c) { c.g.dq.shape[3] = 4; }, kInvalid, "dq.shape[3] is 4 but q.shape[3] is 8"},

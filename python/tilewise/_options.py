@@ -105,7 +105,7 @@ class Options(VarlenOptions, total=False):
 
     How the call runs:
         threads: int >= 0, default 0 = all cores that the process may use. Tasks to run at once.
-        num_splits: int >= 0, default 0 = chosen. Parts of the keys worked on at once; no CPU kernel reads it.
+        num_splits: int >= 0, default 0 = chosen. Parts of the keys that a GPU works on at once; nothing on a CPU.
         sm_margin: int >= 0, default 0. Multiprocessors of a GPU to leave to others; nothing on a CPU.
         deterministic: bool, default False. Backward: same call, same bits. On the CPU always so.
         batch_invariant: bool, default False. Forward: the bits of a row depend on its own sequence only.

@@ -23,11 +23,23 @@ def without_memory(shape: Sequence[int], dtype: Any = "float32") -> Array:
 def explain(
     q: Array, k: Array, v: Array, *, backward: bool = False, layout: Layout = "bshd", **options: Unpack[Options]
 ) -> dict[str, Any]:
-    """How a call would run: kernel, tiles, workers, workspace_bytes, flops, bytes, roofline_ms, and `refused`, which
-    says why each better kernel does not serve it; or {"error": {"code", "name", "message"}}.
+    """How a call would run; or {"error": {"code", "name", "message"}}.
 
-    Arguments as in `attention`; arrays may come from `without_memory`, lengths and masks then count as full.
-    backward: the call is the backward with dq, dk and dv.
+    Args:
+        q, k, v and the options: as in `attention`; arrays may come from `without_memory`, lengths and masks then count
+            as full.
+        backward: the call is the backward with dq, dk and dv.
+
+    Returns:
+        kernel, pass: the kernel's name; "forward" or "backward".
+        query_rows, keys: rows and keys of a tile.
+        chunk_keys: keys whose dk and dv a task of the backward makes; 0 forward.
+        splits: parts of the keys worked on at once; 0 on a CPU.
+        workers: tasks at once.
+        workspace_bytes: memory besides the arrays.
+        flops, bytes: by the model of `traffic`; roofline_ms: the longer of the two at this CPU's peak and at 20 GB/s.
+            None for a problem too large to count.
+        refused: a list of {"kernel", "reason"}: why each better kernel, one before this in `info()`, was not taken.
     """
     answer: dict[str, Any] = json.loads(_core.explain(q, k, v, backward, heads_first(layout), options))
     return answer

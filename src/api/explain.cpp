@@ -77,12 +77,14 @@ void write_traffic(const Plan& plan, const Problem& problem, JsonWriter& json) {
   json.key("roofline_ms").real(1e3 * roofline_seconds(*traffic, plan.settings.workers));
 }
 
+// The kernels before the chosen one, which are better. One that would serve was passed over for one asked for by name.
 void write_refusals(const Plan& plan, const Problem& problem, JsonWriter& json) {
   json.key("refused").begin_array();
   for (const Kernel* kernel : kernels()) {
-    if (kernel == plan.kernel || kernel->pass != problem.pass || kernel->device_type != problem.device_type) continue;
-    const Text reason = refusal_of(*kernel, problem, false);
-    if (reason.empty()) continue;
+    if (kernel == plan.kernel) break;
+    if (kernel->pass != problem.pass || kernel->device_type != problem.device_type) continue;
+    Text reason = refusal_of(*kernel, problem, false);
+    if (reason.empty()) reason.format("TILEWISE_FORCE_KERNEL asks for another");
     json.begin_object().key("kernel").string(kernel->name).key("reason").string(reason.chars).end_object();
   }
   json.end_array();

@@ -58,8 +58,9 @@ Status nobody_asked(const Request& request, Pass pass) {
     if (!request.asks_for(*kernel)) continue;
     return failure(TW_UNSUPPORTED, "%s is %s, which has no %s", request.source, request.name, name_of(pass));
   }
-  return failure(TW_INVALID_ARGUMENT, "%s is %s: no kernel has that in its name (tw_info lists them)", request.source,
-                 request.name);
+  return failure(TW_INVALID_ARGUMENT,
+                 "%s is %s: no kernel has that in its name (tw_info, tilewise.info() and `tilewise info` list them)",
+                 request.source, request.name);
 }
 
 }  // namespace

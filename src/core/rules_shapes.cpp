@@ -41,7 +41,7 @@ void check_heads(const Problem& p, Rules& rules) {
   if (!rules.kept()) return;
   rules.require(p.heads % p.heads_kv == 0,
                 "k.shape[2] is %lld but q.shape[2] is %lld: heads of q must be a multiple of those of k; axes are "
-                "(B,S,H,D), and (B,H,S,D) memory needs tw_tensor_swap",
+                "(B,S,H,D), and (B,H,S,D) memory needs layout=\"bhsd\" (command: --layout bhsd; C: tw_tensor_swap)",
                 ll(p.heads_kv), ll(p.heads));
 }
 

@@ -29,8 +29,8 @@ void check_gradient_types(const Problem& problem, Rules& rules) {
   for (const auto& field : kGradFields) {
     const Tensor& tensor = problem.*field.tensor;
     const bool adds = &tensor == &problem.dq || &tensor == &problem.dk || &tensor == &problem.dv;
-    rules.require(!adds || !tensor || tensor.type == Type::f32, "%s.dtype is %s: TW_GRAD_ACCUMULATE needs fp32",
-                  field.name, name_of(tensor.type));
+    rules.require(!adds || !tensor || tensor.type == Type::f32,
+                  "%s.dtype is %s: accumulate (C: TW_GRAD_ACCUMULATE) needs fp32", field.name, name_of(tensor.type));
   }
 }
 

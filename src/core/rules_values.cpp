@@ -37,8 +37,9 @@ void check_quantisation(const tw_attention& a, Rules& rules) {
   rules.serve(!is_given(a.q_scale), "q_scale is given: no kernel of this build reads scaled types");
   rules.serve(!is_given(a.k_scale), "k_scale is given: no kernel of this build reads scaled types");
   rules.serve(!is_given(a.v_scale), "v_scale is given: no kernel of this build reads scaled types");
-  rules.serve(!(a.flags & TW_SCALE_PER_SEQUENCE), "TW_SCALE_PER_SEQUENCE: no kernel of this build reads scaled types");
-  rules.serve(!(a.flags & TW_V_IN_K), "TW_V_IN_K: no kernel of this build reads v from k");
+  rules.serve(!(a.flags & TW_SCALE_PER_SEQUENCE),
+              "scale_per_sequence (C: TW_SCALE_PER_SEQUENCE) is set: no kernel of this build reads scaled types");
+  rules.serve(!(a.flags & TW_V_IN_K), "v_in_k (C: TW_V_IN_K) is set: no kernel of this build reads v from k");
 }
 
 void check_scores(const tw_attention& a, Rules& rules) {
@@ -61,13 +62,16 @@ void check_masks(const tw_attention& a, Rules& rules) {
   rules.require(left || a.window_left == 0, "window_left is %lld but TW_WINDOW_LEFT is not set", ll(a.window_left));
   rules.require(right || a.window_right == 0, "window_right is %lld but TW_WINDOW_RIGHT is not set",
                 ll(a.window_right));
-  rules.require(a.window_left >= 0, "window_left is %lld: must not be negative; leave TW_WINDOW_LEFT off for no bound",
+  rules.require(a.window_left >= 0,
+                "window_left is %lld: must not be negative; leave it out for no limit (C: without TW_WINDOW_LEFT; "
+                "Python: None)",
                 ll(a.window_left));
   rules.require(a.window_right >= 0,
-                "window_right is %lld: must not be negative; leave TW_WINDOW_RIGHT off for no bound",
+                "window_right is %lld: must not be negative; leave it out for no limit (C: without TW_WINDOW_RIGHT; "
+                "Python: None)",
                 ll(a.window_right));
   rules.require(a.attention_chunk >= 0, "attention_chunk is %lld: must not be negative", ll(a.attention_chunk));
-  rules.require(!(a.flags & TW_MASK_TAIL) || is_given(a.mask), "TW_MASK_TAIL is set but mask is absent");
+  rules.require(!(a.flags & TW_MASK_TAIL) || is_given(a.mask), "mask_tail (C: TW_MASK_TAIL) is set but mask is absent");
   rules.require(!is_given(a.k_positions) || is_given(a.q_positions), "k_positions is given but q_positions is absent");
 }
 
