@@ -46,7 +46,7 @@ const Rule kShapeRules[] = {
     {"TypeOfOutDiffers", [](Call& c) { c.a.out.dtype = TW_BF16; }, kInvalid, "out.dtype is bf16 but q.dtype is fp32"},
     {"TypeOfLse", [](Call& c) { c.a.lse.dtype = TW_F16; }, kInvalid, "lse.dtype is fp16: must be fp32"},
     {"TypeOfMask", [](Call& c) { c.a.mask = c.extra(TW_F32, 1, 1, 3, 5); }, kInvalid,
-     "mask.dtype is fp32: must be bool"},
+     "mask.dtype is fp32: must be bool; what is added to the scores is bias"},
     {"TypeOfBias", [](Call& c) { c.a.bias = c.extra(TW_BOOL, 1, 1, 3, 5); }, kInvalid, "bias.dtype is bool"},
     {"TypeOfLengths", [](Call& c) { c.a.seqused_k = c.extra(TW_I64, 2); }, kInvalid, "seqused_k.dtype is int64"},
     {"TypeOfState", [](Call& c) { c.a.dropout_state = c.extra(TW_I32, 2); }, kInvalid, "dropout_state.dtype is int32"},

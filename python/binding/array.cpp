@@ -76,7 +76,7 @@ const ElementType* type_named(const char* name) {
 
 void raise_unknown_type(const char* array_name, const char* type_name) {
   raise(PyExc_TypeError,
-        "%s has type %s; queries, keys and values are float32, float16 or bfloat16, lengths int32, masks bool",
+        "%s has type %s; queries, keys, values and bias are float32, float16 or bfloat16, lengths int32, masks bool",
         array_name, type_name);
 }
 

@@ -80,6 +80,7 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
                    bool heads_first, const nb::dict& options, uintptr_t openmp, int threads) {
   Arrays arrays(heads_first);
   Call call = read_call(arrays, q, k, v, options);
+  require_dropout_numbers(call, options);
   tw_attention& problem = call.problem;
   if (problem.threads == 0) problem.threads = threads;
   const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
@@ -104,6 +105,7 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
   Arrays arrays(heads_first);
   Call call = read_call(arrays, q, k, v, options);
+  require_dropout_numbers(call, options);
   tw_attention& problem = call.problem;
   if (problem.threads == 0) problem.threads = threads;
   require_argument(gradients[3], problem.bias, "bias");

@@ -27,6 +27,7 @@ struct KnownType {
 // What is needed of NumPy, once the program has imported it. Kept until the process ends.
 struct Module {
   PyTypeObject* array = nullptr;
+  PyTypeObject* boolean = nullptr;
   PyObject* empty = nullptr;
   std::array<KnownType, 6> types{};  // the last is bfloat16, which comes from another package
 };
@@ -42,6 +43,7 @@ Module& module() {
   for (const char* name : {"float32", "float16", "bool", "int32", "int64"}) {
     *type++ = {keep(dtype(name)), type_named(name)->code};
   }
+  loaded.boolean = reinterpret_cast<PyTypeObject*>(keep(nb::getattr(numpy, "bool_")));
   loaded.empty = keep(nb::getattr(numpy, "empty"));
   loaded.array = reinterpret_cast<PyTypeObject*>(keep(nb::getattr(numpy, "ndarray")));
   return loaded;
@@ -82,6 +84,11 @@ nb::object dtype_of(int32_t code) {
 }
 
 }  // namespace
+
+bool is_bool(nb::handle object) {
+  PyTypeObject* boolean = module().boolean;
+  return boolean && Py_IS_TYPE(object.ptr(), boolean);
+}
 
 bool is_array(nb::handle object) {
   PyTypeObject* array = module().array;

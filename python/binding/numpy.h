@@ -6,6 +6,7 @@
 namespace tilewise::python::numpy {
 
 bool is_array(nb::handle object);
+bool is_bool(nb::handle object);
 Array read(nb::handle object, const char* name);
 
 // A new array of this shape and type. For bfloat16, ml_dtypes is imported if no array of that type has come before.

@@ -5,6 +5,8 @@
 #include <limits>
 #include <variant>
 
+#include "binding/numpy.h"
+
 namespace tilewise::python {
 namespace {
 
@@ -99,7 +101,8 @@ const Keyword& keyword_of(PyObject* name) {
   for (const Keyword& keyword : kKeywords) {
     if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, keyword.name) == 0) return keyword;
   }
-  raise(PyExc_TypeError, "attention has no keyword %R", name);
+  const nb::object message = nb::module_::import_("tilewise._names").attr("unknown_keyword")(nb::handle(name));
+  raise(PyExc_TypeError, "%U", message.ptr());
 }
 
 // The error at hand was met in reading a number: TypeError, or ValueError for one that is too large. What has nothing
@@ -109,6 +112,24 @@ const Keyword& keyword_of(PyObject* name) {
   PyObject* kind = PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_ValueError : PyExc_TypeError;
   PyErr_Clear();
   raise(kind, "%s is %U; it takes %s", name, shown(value).ptr(), what);
+}
+
+// The value of a keyword that is given, or null.
+PyObject* given(const nb::dict& options, const char* name) {
+  PyObject* value = PyDict_GetItemString(options.ptr(), name);
+  return value == Py_None ? nullptr : value;
+}
+
+// Keywords that say the same would depend on the order in which they are written.
+void refuse_two_windows(const nb::dict& options) {
+  PyObject* window = given(options, "window");
+  if (!window) return;
+  for (const char* side : {"window_left", "window_right"}) {
+    PyObject* length = given(options, side);
+    if (!length) continue;
+    raise(PyExc_ValueError, "window is %U and %s is %U: give one of them", shown(window).ptr(), side,
+          shown(length).ptr());
+  }
 }
 
 // Sets what one keyword says.
@@ -182,10 +203,9 @@ template uint64_t number_of(nb::handle value, const char* name);
 template float number_of(nb::handle value, const char* name);
 
 bool flag_of(nb::handle value, const char* name) {
-  if (!PyBool_Check(value.ptr())) {
-    raise(PyExc_TypeError, "%s is %U; it takes True or False", name, shown(value).ptr());
-  }
-  return value.ptr() == Py_True;
+  if (PyBool_Check(value.ptr())) return value.ptr() == Py_True;
+  if (numpy::is_bool(value)) return PyObject_IsTrue(value.ptr()) == 1;
+  raise(PyExc_TypeError, "%s is %U; it takes True or False", name, shown(value).ptr());
 }
 
 void add_keywords(nb::module_& module) {
@@ -214,6 +234,7 @@ Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const n
     const Keyword& keyword = keyword_of(name);
     if (value != Py_None) std::visit(Setter{arrays, call, keyword.name, value}, keyword.field);
   }
+  if (problem.flags & (TW_WINDOW_LEFT | TW_WINDOW_RIGHT)) refuse_two_windows(options);
   problem.device_type = arrays.device().type;
   problem.device_index = arrays.device().index;
   const auto require_offsets = [](const Array& array, const char* name, const tw_tensor& offsets) {
@@ -224,6 +245,18 @@ Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const n
   require_offsets(queries, "q", problem.cu_seqlens_q);
   require_offsets(keys, "k", problem.cu_seqlens_k);
   return call;
+}
+
+void require_dropout_numbers(const Call& call, const nb::dict& options) {
+  const float p = call.problem.dropout_p;
+  if (!(p > 0 && p < 1)) return;
+  for (const char* name : {"dropout_seed", "dropout_offset", "dropout_state"}) {
+    if (given(options, name)) return;
+  }
+  raise(PyExc_ValueError,
+        "dropout_p is %U without dropout_seed, dropout_offset and dropout_state: the mask follows from these numbers "
+        "alone, and every call would have the same; give one of them, new for each call",
+        shown(given(options, "dropout_p")).ptr());
 }
 
 }  // namespace tilewise::python

@@ -24,4 +24,7 @@ bool flag_of(nb::handle value, const char* name);
 // Raises TypeError for a keyword that no field has.
 Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const nb::dict& options);
 
+// Raises ValueError for a call to be run whose dropout has nothing to draw from.
+void require_dropout_numbers(const Call& call, const nb::dict& options);
+
 }  // namespace tilewise::python

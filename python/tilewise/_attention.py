@@ -171,7 +171,9 @@ def attention_partial(
 ) -> tuple[Array, Array]:
     """(out, lse) in float32 over a part of the keys, for `merge` or for prior_out and prior_lse of the next part.
 
-    Arguments as in `attention`. Masks by position need q_positions and k_positions, which say where the part stands.
+    Arguments as in `attention`. Where masks or ALiBi go by position (causal, top_left, window, attention_chunk,
+    alibi_slopes), give q_positions and k_positions, which say where the part stands. Without them a causal mask is laid
+    at the end of the keys given, as if there were no others, and the merged result is another one.
     """
     partial: tuple[Array, Array] = attention(
         q, k, v, out=out, lse=lse, return_lse=True, out_dtype="float32", layout=layout, **options

@@ -95,7 +95,8 @@ class Options(VarlenOptions, total=False):
         batch_index_k: int32 (B), default 0 to B - 1. Row of a dense k and v that a sequence reads. Forward only.
 
     Dropout of probabilities, Philox 4x32-10, the same bits on every machine:
-        dropout_p: float, 0 <= p < 1, default 0.
+        dropout_p: float, 0 <= p < 1, default 0. Above 0 it needs dropout_seed, dropout_offset or dropout_state, from
+            which alone the mask follows; `tilewise.torch` draws a dropout_state.
         dropout_seed: int, 64 bits, default 0.
         dropout_offset: int, 64 bits, default 0. Each call needs a new one; +1 is enough.
         dropout_state: int64 (2). A seed in place of dropout_seed, and an offset that dropout_offset is added to.

@@ -13,9 +13,14 @@ from torch import Tensor
 
 from tilewise import _core
 from tilewise import _torch_calls as calls
+from tilewise._names import unknown_keyword
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+# A compiler calls it and takes the text.
+_unknown_keyword = torch.compiler.assume_constant_result(unknown_keyword)
 
 
 def _named(*kinds: str) -> tuple[str, ...]:
@@ -80,6 +85,12 @@ def backward(
     return tuple(x if is_wanted else None for x, is_wanted in zip(computed, wanted, strict=True))
 
 
+def _is_bool(flag: Any) -> bool:
+    """Python's or NumPy's, which is not imported here."""
+    kind = type(flag)
+    return kind is bool or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"))
+
+
 def _values(given: Mapping[str, Any]) -> list[Any]:
     """The options as the schema has them."""
     options = dict(given)
@@ -87,14 +98,16 @@ def _values(given: Mapping[str, Any]) -> list[Any]:
     if window is not None:
         if not isinstance(window, tuple) or len(window) != 2:
             raise TypeError(f"window is {window!r}; it takes (left, right), None on a side without limit")
-        for side, length in zip(("window_left", "window_right"), window, strict=True):
-            if length is not None:
-                options[side] = length
+        sides = dict(zip(("window_left", "window_right"), window, strict=True))
+        for side in sides:
+            if options.get(side) is not None:
+                raise ValueError(f"window is {window!r} and {side} is {options[side]!r}: give one of them")
+        options |= sides
     for name in FLAGS:
         flag = options.get(name)
-        if flag is not None and not isinstance(flag, bool):
+        if flag is not None and not _is_bool(flag):
             raise TypeError(f"{name} is {flag!r}; it takes True or False")
-        options[name] = flag is True
+        options[name] = bool(flag)
     for name in UNSIGNED:
         number = options.get(name)
         if number is None:
@@ -105,7 +118,7 @@ def _values(given: Mapping[str, Any]) -> list[Any]:
             options[name] = number - 2**64  # the schema's integers are signed; the same bits
     values = [options.pop(name, None) for name in OPTIONS]
     for name in options:
-        raise TypeError(f"attention has no keyword {name!r}")
+        raise TypeError(_unknown_keyword(name))
     return values
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from tilewise._options import Options
+    from tilewise._options import Options, VarlenOptions
 
-__all__ = ["attention", "dropout_state"]
+__all__ = ["attention", "attention_varlen", "dropout_state"]
 
 DEVICES = ("cpu", "meta")  # that the operators have kernels for
 DIFFERENTIABLE = ("bias", "sink")  # of the options
@@ -93,6 +93,34 @@ def attention(
         bias, sink = options.get("bias"), options.get("sink")
         return _Attention.apply(q, k, v, bias, sink, return_lse, dtype, is_heads_first, options)
     return calls.forward(q, k, v, None, return_lse, dtype, is_heads_first, options)
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    *,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+    return_lse: bool = False,
+    out_dtype: torch.dtype | str | None = None,
+    **options: Unpack[VarlenOptions],
+) -> Any:
+    """Attention of packed sequences: `tilewise.attention_varlen` with autograd, as `attention` here has it."""
+    return attention(
+        q,
+        k,
+        v,
+        out=out,
+        lse=lse,
+        return_lse=return_lse,
+        out_dtype=out_dtype,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        **options,
+    )
 
 
 def dropout_state(generator: torch.Generator | None = None) -> Tensor:

@@ -128,6 +128,20 @@ def test_dropout(qkv: Inputs) -> None:
     same: dict[str, Any] = {"dropout_p": 0.25, "dropout_state": np.array([7, 1], np.int64), "dropout_offset": 2}
     assert np.array_equal(tilewise.attention(*qkv, **same), tilewise.attention(*qkv, **options))
     assert tilewise.attention(*qkv, dropout_seed=2**64 - 1, dropout_p=0.25).any()
+    assert tilewise.attention(*qkv, dropout_seed=0, dropout_p=0.25).any()
+    assert "kernel" in tilewise.explain(*qkv, dropout_p=0.25), "a question draws nothing"
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_flags_of_numpy(qkv: Inputs, causal: bool) -> None:
+    flag: Any = np.bool_(causal)
+    close(tilewise.attention(*qkv, causal=flag), tilewise.attention(*qkv, causal=causal), 0)
+
+
+def test_both_sides_of_a_window_one_by_one(qkv: Inputs) -> None:
+    expected = tilewise.attention(*qkv, window=(5, 1))
+    close(tilewise.attention(*qkv, window_left=5, window_right=1), expected, 0)
+    close(tilewise.attention(*qkv, window=(5, 1), window_left=None), expected, 0)
 
 
 def test_lengths_of_dense_sequences(qkv: Inputs) -> None:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 import tilewise
-from tilewise import _core
+from tilewise import _core, _names
 
 HEADER = pathlib.Path(__file__).parents[3] / "include" / "tilewise" / "tilewise.h"
 
@@ -47,3 +47,11 @@ def test_flags_are_those_of_the_c_interface() -> None:
     names = re.findall(r"^  TW_(\w+) = 1 << ", HEADER.read_text(encoding="utf-8"), re.MULTILINE)
     with_a_number = {"softmax_scale", "window_left", "window_right"}
     assert {name.lower() for name in names} - with_a_number == names_of_kind("flag")
+
+
+@pytest.mark.parametrize("name", sorted(_names.FOREIGN))
+def test_foreign_keywords_lead_to_ones_of_here(name: str) -> None:
+    arguments = set(inspect.signature(tilewise.attention).parameters) | set(_core.keywords)
+    assert name not in arguments
+    named = re.findall(r"\w+", _names.FOREIGN[name])
+    assert arguments & set(named) or "leave it out" in _names.FOREIGN[name]

@@ -7,6 +7,7 @@ import pathlib
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import tilewise.torch
 import torch
@@ -178,6 +179,10 @@ def test_options_are_checked_alike_where_something_looks_on() -> None:
         ({"causal": 1}, TypeError),
         ({"window": [1, 1]}, TypeError),
         ({"window": (1,)}, TypeError),
+        ({"window": (5, 0), "window_left": 3}, ValueError),
+        ({"window_right": 0, "window": (None, None)}, ValueError),
+        ({"window_size": (5, 0)}, TypeError),
+        ({"casual": True}, TypeError),
         ({"dropout_seed": -1}, ValueError),
         ({"dropout_seed": 2**64}, ValueError),
     ]
@@ -187,6 +192,27 @@ def test_options_are_checked_alike_where_something_looks_on() -> None:
         with Seeing(), pytest.raises(kind) as seen:
             tilewise.torch.attention(*qkv(), **options)
         assert str(seen.value) == str(eager.value)
+
+
+def test_flags_of_numpy_where_something_looks_on() -> None:
+    tensors = qkv()
+    flag: Any = np.True_
+    expected = tilewise.torch.attention(*tensors, causal=True)
+    assert torch.equal(tilewise.torch.attention(*tensors, causal=flag), expected)
+    with Seeing():
+        assert torch.equal(tilewise.torch.attention(*tensors, causal=flag), expected)
+
+
+def test_packed_sequences_by_their_own_function() -> None:
+    tensors = [x[0].detach().requires_grad_() for x in qkv()]
+    offsets_q, offsets_k = (torch.tensor(offsets, dtype=torch.int32) for offsets in ((0, 4, 9), (0, 6, 11)))
+    out, lse = tilewise.torch.attention_varlen(*tensors, offsets_q, offsets_k, return_lse=True, causal=True)
+    expected, expected_lse = tilewise.torch.attention(
+        *tensors, cu_seqlens_q=offsets_q, cu_seqlens_k=offsets_k, return_lse=True, causal=True
+    )
+    assert_all_equal((out, lse), (expected, expected_lse))
+    dout = torch.randn_like(out)
+    assert_all_equal(gradients(out, dout, tensors), gradients(expected, dout, tensors))
 
 
 def test_tensors_without_strides() -> None:

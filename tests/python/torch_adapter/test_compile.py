@@ -177,5 +177,10 @@ def test_errors_reach_through_a_graph() -> None:
     q, k, v = qkv(requires_grad=False)
     with pytest.raises(ValueError, match="dropout_p"):
         compiled()(q, k, v, dropout_p=1.5, dropout_seed=1)
-    with pytest.raises(Exception, match="no keyword 'casual'"):
-        compiled()(q, k, v, casual=True)
+    for options, message in (
+        ({"casual": True}, "no keyword 'casual'; did you mean causal"),
+        ({"is_causal": True}, "no keyword 'is_causal'; here it is causal"),
+        ({"window": (5, 0), "window_left": 3}, "window is .* and window_left is 3"),
+    ):
+        with pytest.raises(Exception, match=message):
+            compiled()(q, k, v, **options)

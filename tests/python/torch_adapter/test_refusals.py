@@ -67,10 +67,11 @@ def test_other_arrays_are_refused(layout: Any, autocast: bool) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"casual": True}, TypeError, "no keyword 'casual'"),
+        ({"casual": True}, TypeError, "no keyword 'casual'; did you mean causal"),
+        ({"attn_mask": torch.ones(9, 11)}, TypeError, "no keyword 'attn_mask'; here it is mask"),
         ({"softmax_scale": float("nan")}, ValueError, "softmax_scale"),
         ({"mask": np.ones((9, 11), bool)}, TypeError, "mask is a ndarray"),
-        ({"mask": torch.ones(9, 11)}, ValueError, "mask"),
+        ({"mask": torch.ones(9, 11)}, ValueError, "mask.dtype is fp32: .* is bias"),
         ({"bias": torch.ones(9, 12)}, ValueError, "bias"),
         ({"alibi_slopes": torch.ones(4, requires_grad=True)}, NotImplementedError, "alibi_slopes requires grad"),
         ({"sink": torch.ones(4, dtype=torch.bfloat16)}, ValueError, "sink"),
