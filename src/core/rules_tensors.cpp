@@ -29,8 +29,8 @@ void check_type(const char* name, const tw_tensor& tensor, uint32_t types, Rules
   if (!rules.kept()) return;
   const char* const given = name_of(static_cast<Type>(dtype));
   const char* const advice = types == kBool ? "; what is added to the scores is bias" : "";
-  rules.require(types & type_bit(dtype), "%s.dtype is %s: must be %s%s", name, given,
-                list_of(types & ~kUnserved).chars, advice);
+  rules.require(types & type_bit(dtype), "%s.dtype is %s: must be %s%s", name, given, list_of(types & ~kUnserved).chars,
+                advice);
   rules.serve(!(type_bit(dtype) & kUnserved), "%s.dtype is %s: no kernel of this build serves it", name, given);
 }
 
