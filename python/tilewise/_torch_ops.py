@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-# A compiler calls it and takes the text.
-_unknown_keyword = torch.compiler.assume_constant_result(unknown_keyword)
+# As torch.compiler.assume_constant_result does, which first imports the compiler, for seconds: the text is a constant.
+unknown_keyword._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _named(*kinds: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _values(given: Mapping[str, Any]) -> list[Any]:
             options[name] = number - 2**64  # the schema's integers are signed; the same bits
     values = [options.pop(name, None) for name in OPTIONS]
     for name in options:
-        raise TypeError(_unknown_keyword(name))
+        raise TypeError(unknown_keyword(name))
     return values
 
 

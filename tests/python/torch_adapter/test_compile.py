@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -171,6 +173,11 @@ def test_meta_and_fake_tensors() -> None:
         assert x.shape == y.shape == z.shape
         assert x.stride() == y.stride() == z.stride()
         assert x.dtype == y.dtype == z.dtype
+
+
+def test_no_compiler_is_imported_before_it_is_used() -> None:
+    program = "import sys, tilewise.torch; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_errors_reach_through_a_graph() -> None:
