@@ -48,6 +48,7 @@ struct SimdOps {
 
   void (*product)(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
                   int64_t a_step, const float* b, int64_t b_row, int64_t count);
+  decltype(product) narrow_product;  // null without one
   void (*strip_product)(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                         int64_t count);
 

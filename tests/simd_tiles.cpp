@@ -1,5 +1,6 @@
 // Products, panels, limits, and the order of units.
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "simd_fixture.h"
@@ -29,6 +30,23 @@ TEST_P(SimdTiles, Product) {
           EXPECT_TRUE(std::isnan(c[r * c_row + cols]));
         }
       }
+}
+
+// All bits, in the second vector zeros.
+TEST_P(SimdTiles, NarrowProductIsTheProductOfOneVector) {
+  const int rows = ops.tile_rows, cols = ops.tile_cols, lanes = ops.lanes;
+  if (!ops.narrow_product) GTEST_SKIP() << "its tiles are not two vectors wide";
+  for (int64_t count : {4, 60, 512}) {
+    const auto a = numbers(rows * count);
+    auto b = numbers(count * cols), init = numbers(rows * cols);
+    for (auto* x : {&b, &init})
+      for (int64_t i = 0; i < std::ssize(*x); ++i)
+        if (i % cols >= lanes) (*x)[i] = 0;
+    std::vector<float> want(rows * cols, NAN), c = want;
+    ops.product(want.data(), cols, init.data(), cols, a.data(), count, 1, b.data(), cols, count);
+    ops.narrow_product(c.data(), cols, init.data(), cols, a.data(), count, 1, b.data(), cols, count);
+    EXPECT_EQ(std::memcmp(c.data(), want.data(), c.size() * sizeof(float)), 0) << count;
+  }
 }
 
 TEST_P(SimdTiles, StripProduct) {

@@ -8,8 +8,7 @@
 //   O = O^T / l,  LSE = m + ln l            forward_end.h: with the sink and the result so far
 //
 // Queries sit in the vector lanes, so K and V are read by scalar broadcast from rows, nothing but Q is transposed, and
-// maximum and sum need no step across lanes. A row is (token, head of the group), so grouped heads share each block of
-// K and V.
+// maximum and sum need no step across lanes. A row is (token, head of the group): grouped heads share K and V.
 //
 //   m  reference maximum of a row, -inf before its first live key. It is lazy: raised only when a score passes it by
 //      more than kLazyBound, so P <= 2^24 and the rescaling of O, exact but rare, stays off the fast path.
@@ -72,8 +71,7 @@ class ForwardWorker {
     int64_t token, head;
   };
 
-  // One worker's memory.
-  struct Room {
+  struct Room {  // of one worker
     // Of the unit.
     float* query_t;          // [panels][head_dim][kCols]  Q^T
     float* output_t;         // [panels][value_dim][kCols]  O^T
@@ -224,11 +222,20 @@ class ForwardWorker {
     const float zeros[kCols] = {};
     for (int64_t key = begin_; key <= end_; key += kRows) {
       if (key < end_)
-        S::product(scores(key), kCols, zeros, 0, room_.key_rows + key * width_, width_, 1,
-                   room_.query_t + panel * query_panel_, kCols, dims_);
+        product(panel, scores(key), zeros, 0, room_.key_rows + key * width_, width_, 1,
+                room_.query_t + panel * query_panel_, dims_);
       if (key > begin_) softmax(panel, key - kRows);
     }
     if (has_dropout(problem_)) drop(lo, hi);
+  }
+
+  // S::product() of a panel. Few rows fill only its first vector.
+  void product(int64_t panel, float* c, const float* init, int64_t init_row, const float* a, int64_t a_row,
+               int64_t a_step, const float* b, int64_t count) {
+    if constexpr (kVecs == 2)
+      if (count_ - panel * kCols <= kLanes)
+        return S::narrow_product(c, kCols, init, init_row, a, a_row, a_step, b, kCols, count);
+    S::product(c, kCols, init, init_row, a, a_row, a_step, b, kCols, count);
   }
 
   float* scores(int64_t key) { return room_.scores + key / kRows % 2 * kRows * kCols; }
@@ -312,10 +319,8 @@ class ForwardWorker {
 
   void place_terms(int64_t panel) {
     int64_t heads[kCols], tokens[kCols];
-    for (int i = 0; i < kCols; ++i) {
-      const auto [token, head] = room_.rows[panel * kCols + i];
-      heads[i] = head, tokens[i] = token;
-    }
+    const Row* rows = room_.rows + panel * kCols;
+    for (int i = 0; i < kCols; ++i) heads[i] = rows[i].head, tokens[i] = rows[i].token;
     terms_.place(sequence_, heads, tokens);
   }
 
@@ -346,8 +351,8 @@ class ForwardWorker {
   void add_output(int64_t panel) {
     float* output = room_.output_t + panel * output_panel_;
     for (int64_t d = 0; d < problem_.value_dim; d += kRows)
-      S::product(output + d * kCols, kCols, output + d * kCols, kCols, value_at(d, begin_), 1, kStrip,
-                 room_.probs_t + begin_ * kCols, kCols, end_ - begin_);
+      product(panel, output + d * kCols, output + d * kCols, kCols, value_at(d, begin_), 1, kStrip,
+              room_.probs_t + begin_ * kCols, end_ - begin_);
   }
 
   // ---- O and LSE.
