@@ -6,8 +6,8 @@
 namespace tilewise::cli {
 
 // FLOP/s in fp32 of `threads` threads at once with the instructions of a kernel: chains of fused multiply-adds on
-// vectors of AVX-512, AVX2 or NEON, which stands for SVE too; multiply and add on 4 lanes for the baseline. Takes about
-// half a millisecond. One thread is timed by its CPU time, as the kernels are, more by the wall clock.
+// vectors of AVX-512, AVX2, NEON or SVE; multiply and add on 4 lanes for the baseline. Takes about half a millisecond.
+// One thread is timed by its CPU time, as the kernels are, more by the wall clock.
 double fma_rate(Isa isa, int threads);
 
 }  // namespace tilewise::cli

@@ -103,7 +103,7 @@ void fill_traits(SimdOps& ops) {
     for (int i = 0; i < S::kLanes; ++i) S::store(square + i * S::kLanes, x[i]);
   };
   ops.product = S::product;
-  if constexpr (S::kTileCols == 2 * S::kLanes) ops.narrow_product = S::narrow_product;
+  if constexpr (S::kTileCols == 2 * S::kLanes) ops.narrow_product = narrow_product<S>;
   ops.strip_product = S::strip_product;
 }
 

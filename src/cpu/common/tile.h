@@ -1,4 +1,5 @@
-// What the tiled kernels share: moves between strided memory and scratch tiles, and masks of a panel.
+// What the tiled kernels share: moves between strided memory and scratch tiles, products of few columns, and masks of a
+// panel.
 //
 // A panel is Simd::kTileCols query rows side by side in the vector lanes: [dim][kTileCols].
 // A strip is Simd::kStripCols neighbouring dims of many rows: [row][kStripCols].
@@ -99,6 +100,23 @@ void panel_to_rows(const float* panel, const float* factor, int64_t dims, float*
       Simd::transpose(x);
       for (int i = 0; i < kLanes; ++i) Simd::store(rows + (lane + i) * row + d, x[i]);
     }
+}
+
+// Simd::product(), in tiles of two vectors, for a b and an init whose second vectors are zeros: half the work.
+template <class Simd>
+void narrow_product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a, int64_t a_row,
+                    int64_t a_step, const float* b, int64_t b_row, int64_t count) {
+  constexpr int kRows = Simd::kTileRows, kLanes = Simd::kLanes;
+  static_assert(Simd::kTileCols == 2 * kLanes);
+  typename Simd::Vec sum[kRows] = {};
+  for (int64_t k = 0; k < count; ++k, a += a_step, b += b_row) {
+    const auto column = Simd::load(b);
+    for (int r = 0; r < kRows; ++r) sum[r] = Simd::fma(Simd::set(a[r * a_row]), column, sum[r]);
+  }
+  for (int r = 0; r < kRows; ++r, c += c_row, init += init_row) {
+    Simd::store(c, Simd::add(Simd::load(init), sum[r]));
+    Simd::store(c + kLanes, Simd::set(0));
+  }
 }
 
 // ---- Masks: the live keys of a panel's rows as floats that count from the first key of a block (exact: it is short).

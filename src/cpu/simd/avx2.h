@@ -156,8 +156,6 @@ struct Simd {
           "xmm13", "xmm14", "xmm15", "memory", "cc");
   }
 
-  // Tiles of two vectors also have narrow_product(): product() for a b and an init whose second vectors are zeros.
-
   // c[r][0..kStripCols) += sum over k < count of a[r * a_row + k] * b[k][0..kStripCols),  r < kStripRows; count is a
   // positive multiple of 4.
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,

@@ -99,19 +99,6 @@ struct SimdOf {
         store(c + r * c_row + v * kLanes, add(load(init + r * init_row + v * kLanes), sum[r][v]));
   }
 
-  static void narrow_product(float* c, int64_t c_row, const float* init, int64_t init_row, const float* a,
-                             int64_t a_row, int64_t a_step, const float* b, int64_t b_row, int64_t count) {
-    Vec sum[kTileRows] = {};
-    for (int64_t k = 0; k < count; ++k, a += a_step, b += b_row) {
-      const Vec column = load(b);
-      for (int r = 0; r < kTileRows; ++r) sum[r] = fma(set(a[r * a_row]), column, sum[r]);
-    }
-    for (int r = 0; r < kTileRows; ++r, c += c_row, init += init_row) {
-      store(c, add(load(init), sum[r]));
-      store(c + kLanes, set(0));
-    }
-  }
-
   static void strip_product(float* c, int64_t c_row, const float* a, int64_t a_row, const float* b, int64_t b_row,
                             int64_t count) {
     product(c, c_row, c, c_row, a, a_row, 1, b, b_row, count);

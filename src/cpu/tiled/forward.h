@@ -234,7 +234,7 @@ class ForwardWorker {
                int64_t a_step, const float* b, int64_t count) {
     if constexpr (kVecs == 2)
       if (count_ - panel * kCols <= kLanes)
-        return S::narrow_product(c, kCols, init, init_row, a, a_row, a_step, b, kCols, count);
+        return narrow_product<S>(c, kCols, init, init_row, a, a_row, a_step, b, kCols, count);
     S::product(c, kCols, init, init_row, a, a_row, a_step, b, kCols, count);
   }
 
