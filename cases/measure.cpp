@@ -143,7 +143,7 @@ Outputs backward_outputs(const CaseData& data, const Outputs& forward) {
 
 const Kernel* forward_of(const Kernel& backward) {
   const std::string name = backward.name, family = name.substr(0, name.rfind('.'));
-  for (const Kernel* kernel : kernels())
+  for (const Kernel* kernel : kernels(TW_CPU))
     if (kernel->pass == Pass::forward && family + ".forward" == kernel->name) return kernel;
   return nullptr;
 }

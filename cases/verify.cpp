@@ -78,7 +78,7 @@ class Trial {
 }  // namespace
 
 bool has_kernel(const char* part, Pass pass) {
-  for (const Kernel* kernel : kernels())
+  for (const Kernel* kernel : kernels(TW_CPU))
     if (kernel->pass == pass && names_kernel(part, kernel->name)) return true;
   return false;
 }

@@ -41,7 +41,7 @@ struct Verdict {
 std::vector<Verdict> verdicts_on(const Problem& problem, const PlanOptions& options) {
   std::vector<Verdict> verdicts;
   bool chosen = false;
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     if (kernel->pass != problem.pass || kernel->device_type != problem.device_type) continue;
     const bool named = options.force && names_kernel(options.force, kernel->name);
     Verdict verdict{kernel, "refuses", refusal_of(*kernel, problem, true).chars, {}, false};

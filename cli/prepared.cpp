@@ -20,7 +20,7 @@ void Prepared::run() const {
 
 void check_kernel_option(const std::string& parts) {
   if (parts.empty()) return;
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     if (names_kernel(parts.c_str(), kernel->name)) return;
   }
   fail(ExitCode::usage, "--kernel: no kernel is named {}; `tilewise info` lists them", in_quotes(parts));

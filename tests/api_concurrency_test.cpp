@@ -180,7 +180,7 @@ TEST_P(EveryKernel, ServesCallersSideBySide) {
 
 std::vector<Param> every_kernel() {
   std::vector<Param> params;
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     params.push_back({kernel, TW_F32});
     if (kernel->rank == Rank::chosen) params.push_back({kernel, TW_BF16});  // dQ is summed elsewhere
   }

@@ -12,7 +12,7 @@ namespace tilewise::cases {
 
 inline std::vector<const Kernel*> kernels_here(Pass pass) {
   std::vector<const Kernel*> found;
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     Text why_not;
     if (kernel->pass == pass && kernel->runs_on(0, why_not)) found.push_back(kernel);
   }

@@ -86,7 +86,7 @@ void judge_with_small_blocks(const CaseData& data, const Expected& expected, con
 using Results = std::map<const Kernel*, Outputs>;
 
 void run_forwards(const CaseData& data, const Expected& expected, Results& results) {
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     Text why_not;
     if (kernel->pass != Pass::forward || !kernel->runs_on(0, why_not)) continue;
     const Outputs outputs = data.outputs();
@@ -97,7 +97,7 @@ void run_forwards(const CaseData& data, const Expected& expected, Results& resul
 }
 
 void run_backwards(const CaseData& data, const Expected& expected, const Results& results) {
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     Text why_not;
     if (kernel->pass != Pass::backward || !kernel->runs_on(0, why_not)) continue;
     const auto own = results.find(forward_of(*kernel));
@@ -156,7 +156,7 @@ TEST_P(KernelOfThisBuild, RunsHere) {
   if (!GetParam()->runs_on(0, why_not)) GTEST_SKIP() << why_not.chars;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, KernelOfThisBuild, testing::ValuesIn(kernels().begin(), kernels().end()),
+INSTANTIATE_TEST_SUITE_P(Table, KernelOfThisBuild, testing::ValuesIn(kernels(TW_CPU).begin(), kernels(TW_CPU).end()),
                          [](const auto& info) { return identifier(info.param->name); });
 INSTANTIATE_TEST_SUITE_P(Few, KernelsTest, testing::ValuesIn(few()), test_name);
 INSTANTIATE_TEST_SUITE_P(Table, KernelsTest, testing::ValuesIn(table(false)), test_name);

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "cpu/common/philox.h"
+#include "core/philox.h"
 
 namespace tilewise::cpu {
 namespace {

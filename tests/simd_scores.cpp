@@ -1,5 +1,5 @@
 // Softcap, bias, ALiBi, mask and dropout of a panel against scalar code.
-#include "cpu/common/philox.h"
+#include "core/philox.h"
 #include "simd_fixture.h"
 
 namespace tilewise::cpu {

@@ -12,7 +12,7 @@ namespace tilewise {
 
 inline std::vector<const Kernel*> tiled_kernels(Pass pass) {
   std::vector<const Kernel*> found;
-  for (const Kernel* kernel : kernels())
+  for (const Kernel* kernel : kernels(TW_CPU))
     if (kernel->pass == pass && names_kernel("cpu.tiled", kernel->name)) found.push_back(kernel);
   return found;
 }

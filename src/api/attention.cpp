@@ -4,6 +4,7 @@
 #include "api/exec.h"
 #include "api/packed_plan.h"
 #include "api/structs.h"
+#include "core/backend.h"
 #include "core/plan.h"
 #include "core/rules.h"
 
@@ -45,11 +46,48 @@ Status check_workspace(const tw_exec& exec, uint64_t needed, const Problem& prob
 
 Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
   Launch launch;
-  launch.stream = exec.stream;
   launch.workspace = static_cast<char*>(exec.workspace);
-  launch.parallel = parallel_of(exec);
+  if (problem.device_type == TW_CPU) {
+    launch.parallel = parallel_of(exec);
+  } else {
+    launch.stream = exec.stream;
+    launch.fault = exec.fault;
+    if (Status status = cuda_backend()->check_memory(problem, launch); !status.ok()) return status;
+  }
   return run_plan(plan, problem, launch);
 }
+
+// A workspace of one call: from malloc, or on a GPU in the order of the stream.
+class OwnWorkspace {
+ public:
+  OwnWorkspace(const Problem& problem, const tw_exec& exec) : problem_(problem), stream_(exec.stream) {}
+  OwnWorkspace(const OwnWorkspace&) = delete;
+  OwnWorkspace& operator=(const OwnWorkspace&) = delete;
+  ~OwnWorkspace() {
+    if (memory_ && problem_.device_type == TW_CUDA) {
+      cuda_backend()->release(problem_.device_index, stream_, memory_);
+    } else {
+      std::free(memory_);
+    }
+  }
+
+  Status allocate(uint64_t bytes, void*& memory) {
+    if (bytes > 0 && problem_.device_type == TW_CUDA) {
+      const Status status = cuda_backend()->allocate(problem_.device_index, stream_, bytes, &memory_);
+      if (!status.ok()) return status;
+    } else if (bytes > 0 && posix_memalign(&memory_, kWorkspaceAlignment, bytes) != 0) {
+      return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
+                     static_cast<unsigned long long>(bytes));
+    }
+    memory = memory_;
+    return {};
+  }
+
+ private:
+  const Problem& problem_;
+  void* stream_;
+  void* memory_ = nullptr;
+};
 
 Status plan_call(const tw_attention* given, const tw_attention_grad* grad, tw_plan* packed) {
   if (!packed) return failure(TW_INVALID_ARGUMENT, "plan is NULL");
@@ -89,15 +127,9 @@ Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const 
     if (Status status = check_workspace(call.exec, needed, problem); !status.ok()) return status;
     return launch(plan, problem, call.exec);
   }
-  void* own = nullptr;
-  if (needed > 0 && posix_memalign(&own, kWorkspaceAlignment, needed) != 0) {
-    return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
-                   static_cast<unsigned long long>(needed));
-  }
-  call.exec.workspace = own;
-  const Status status = launch(plan, problem, call.exec);
-  std::free(own);
-  return status;
+  OwnWorkspace own(problem, call.exec);
+  if (Status status = own.allocate(needed, call.exec.workspace); !status.ok()) return status;
+  return launch(plan, problem, call.exec);
 }
 
 }  // namespace

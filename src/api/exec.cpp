@@ -26,6 +26,10 @@ Status take_exec(const tw_exec* exec, int32_t device_type, tw_exec& result) {
     return failure(TW_INVALID_ARGUMENT, "exec.stream is %p but device_type is TW_CPU: the CPU has no streams",
                    result.stream);
   }
+  if (device_type == TW_CUDA && result.pool) {
+    return failure(TW_INVALID_ARGUMENT,
+                   "exec.pool is given but device_type is TW_CUDA: a GPU uses no threads of a host");
+  }
   return result.pool ? check_pool(*result.pool) : Status{};
 }
 

@@ -43,7 +43,8 @@ Status plan_of(const tw_attention* given, const tw_attention_grad* given_grad, P
   const bool with_data = has_data(known, grad_or_null);
   if (!with_data) each_given(known, grad_or_null, [](tw_tensor& tensor, int) { tensor.data = nullptr; });
   if (Status status = make_problem(known, grad_or_null, with_data, problem); !status.ok()) return status;
-  if (Status status = with_data ? check_lengths(problem) : Status{}; !status.ok()) return status;
+  const bool reads_lengths = with_data && problem.device_type == TW_CPU;
+  if (Status status = reads_lengths ? check_lengths(problem) : Status{}; !status.ok()) return status;
   return make_plan(problem, {}, plan);
 }
 
@@ -80,9 +81,9 @@ void write_traffic(const Plan& plan, const Problem& problem, JsonWriter& json) {
 // The kernels before the chosen one, which are better. One that would serve was passed over for one asked for by name.
 void write_refusals(const Plan& plan, const Problem& problem, JsonWriter& json) {
   json.key("refused").begin_array();
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(problem.device_type)) {
     if (kernel == plan.kernel) break;
-    if (kernel->pass != problem.pass || kernel->device_type != problem.device_type) continue;
+    if (kernel->pass != problem.pass) continue;
     Text reason = refusal_of(*kernel, problem, false);
     if (reason.empty()) reason.format("TILEWISE_FORCE_KERNEL asks for another");
     json.begin_object().key("kernel").string(kernel->name).key("reason").string(reason.chars).end_object();

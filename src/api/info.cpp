@@ -1,3 +1,4 @@
+#include "core/backend.h"
 #include "core/device.h"
 #include "core/json_writer.h"
 #include "core/kernel.h"
@@ -134,7 +135,7 @@ void write_kernel(const Kernel& kernel, JsonWriter& json) {
   Text why_not;
   const bool available = kernel.runs_on(0, why_not);
   json.begin_object().key("name").string(kernel.name).key("pass").string(name_of(kernel.pass));
-  json.key("isa").string(cpu::instruction_set(kernel.isa).name);
+  json.key("isa").string(kernel.isa == Isa::cuda ? "cuda" : cpu::instruction_set(kernel.isa).name);
   json.key("rank").string(name_of_rank(kernel.rank)).key("available").boolean(available);
   json.key("why_not");
   available ? json.null() : json.string(why_not.chars);
@@ -143,12 +144,30 @@ void write_kernel(const Kernel& kernel, JsonWriter& json) {
   json.end_object();
 }
 
-void write_backends(JsonWriter& json) {
+void write_gpu(int32_t index, const Gpu& gpu, JsonWriter& json) {
+  json.begin_object().key("index").integer(index).key("name").string(gpu.name);
+  json.key("compute_capability").integer(gpu.compute_capability);
+  json.key("multiprocessors").integer(gpu.multiprocessors);
+  json.key("shared_bytes").integer(gpu.shared_bytes).key("l2_bytes").integer(gpu.l2_bytes);
+  json.key("memory_bytes").integer(gpu.memory_bytes);
+  json.key("clock_ghz").real(gpu.clock_ghz).end_object();
+}
+
+void write_gpus(JsonWriter& json) {
+  Text why_not;
+  const Backend* backend = cuda_backend(&why_not);
+  const int32_t count = backend ? backend->gpu_count(why_not) : 0;
+  json.key("gpus").begin_array();
+  for (int32_t index = 0; index < count; ++index) {
+    Gpu gpu;
+    if (backend->read_gpu(index, gpu).ok()) write_gpu(index, gpu, json);
+  }
+  json.end_array();
   json.key("backends").begin_array();
   json.begin_object().key("name").string("cpu").key("available").boolean(true).key("reason").null().end_object();
-  json.begin_object().key("name").string("cuda").key("available").boolean(false);
-  json.key("reason").string("this build has no CUDA back end").end_object();
-  json.end_array();
+  json.begin_object().key("name").string("cuda").key("available").boolean(count > 0).key("reason");
+  count > 0 ? json.null() : json.string(why_not.chars);
+  json.end_object().end_array();
 }
 
 }  // namespace
@@ -161,9 +180,11 @@ extern "C" size_t tw_info(char* text, size_t capacity) {
   api::write_version(json);
   api::write_cpu(json);
   json.key("kernels").begin_array();
-  for (const Kernel* kernel : kernels()) api::write_kernel(*kernel, json);
+  for (const int32_t device_type : {TW_CPU, TW_CUDA}) {
+    for (const Kernel* kernel : kernels(device_type)) api::write_kernel(*kernel, json);
+  }
   json.end_array();
-  api::write_backends(json);
+  api::write_gpus(json);
   json.end_object();
   return json.length();
 }

@@ -2,6 +2,7 @@
 
 #include "api/exec.h"
 #include "api/structs.h"
+#include "core/backend.h"
 
 namespace tilewise::api {
 namespace {
@@ -13,6 +14,10 @@ Status merge_call(const tw_merge* given, const tw_exec* given_exec) {
   if (Status status = take("merge", given, known); !status.ok()) return status;
   if (Status status = take_exec(given_exec, known.device_type, exec); !status.ok()) return status;
   if (Status status = make_merge(known, merge); !status.ok()) return status;
+  if (known.device_type == TW_CUDA) {
+    if (Status status = check_gpu(known.device_index); !status.ok()) return status;
+    return cuda_backend()->merge(merge, known.device_index, exec.stream);
+  }
   cpu::merge(merge, parallel_of(exec));
   return {};
 }

@@ -89,7 +89,8 @@ constexpr Named<int64_t> kBounds[] = {
 // What run compares, and what a kernel needs beside the problem.
 struct Packed {
   uint64_t library;  // plans are good for one library in one process
-  uint32_t kernel;   // index in the table
+  uint32_t kernel;   // index in the table of its device
+  int32_t device_type;
   int32_t workers;
   int64_t fast_memory;
   uint64_t types[2];  // 4 bits a tensor, in the order of fields.h
@@ -220,7 +221,7 @@ Status compare(const Packed& planned, const Problem& problem) {
 bool read(const tw_plan& packed, Packed& data) {
   std::memcpy(&data, packed.private_data, sizeof data);
   return data.library == this_library() && packed.private_data[kChecksum] == checksum_of(packed) &&
-         data.kernel < kernels().size();
+         data.kernel < kernels(data.device_type).size();
 }
 
 }  // namespace
@@ -228,7 +229,8 @@ bool read(const tw_plan& packed, Packed& data) {
 void pack(const Problem& problem, const Plan& plan, tw_plan& packed) {
   Packed data = packed_of(problem);
   data.library = this_library();
-  while (kernels()[data.kernel] != plan.kernel) ++data.kernel;
+  data.device_type = problem.device_type;
+  while (kernels(data.device_type)[data.kernel] != plan.kernel) ++data.kernel;
   data.workers = plan.settings.workers;
   data.fast_memory = plan.settings.fast_memory;
   std::memset(&packed, 0, sizeof packed);
@@ -243,7 +245,7 @@ Status unpack(const tw_plan& packed, const Problem& problem, Plan& plan) {
     return failure(TW_PLAN_MISMATCH, "plan was not made by tw_attention_plan of this library in this process");
   }
   if (Status status = compare(data, problem); !status.ok()) return status;
-  plan.kernel = kernels()[data.kernel];
+  plan.kernel = kernels(data.device_type)[data.kernel];
   plan.settings.workers = data.workers;
   plan.settings.fast_memory = data.fast_memory;
   Text reason;
@@ -261,7 +263,7 @@ Status unpack(const tw_plan& packed, const Problem& problem, Plan& plan) {
 
 const Kernel* kernel_of(const tw_plan& packed) {
   Packed data;
-  return read(packed, data) ? kernels()[data.kernel] : nullptr;
+  return read(packed, data) ? kernels(data.device_type)[data.kernel] : nullptr;
 }
 
 }  // namespace tilewise::api

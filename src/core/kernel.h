@@ -11,8 +11,8 @@ namespace tilewise {
 
 // What planning chooses or is told, beyond the problem.
 struct Settings {
-  int workers = 1;          // tasks to run at once
-  int64_t fast_memory = 0;  // M, fp32 elements: sizes the blocks of `standard` and `v1`
+  int workers = 1;          // CPU: tasks to run at once; CUDA: multiprocessors to use
+  int64_t fast_memory = 0;  // M, fp32 elements: sizes blocks. CUDA: the shared memory that one thread block may have
 };
 
 // A kernel's choices for a problem; only speed and memory depend on them. 0 = has no such thing.
@@ -25,9 +25,10 @@ struct Sizing {
 };
 
 struct Launch {
-  void* stream = nullptr;     // CUDA
   char* workspace = nullptr;  // as large as the plan says, 256-byte aligned, any content
   Parallel parallel;          // CPU
+  void* stream = nullptr;     // CUDA
+  tw_fault* fault = nullptr;  // CUDA
 };
 
 enum class Rank : int32_t {
@@ -39,8 +40,8 @@ enum class Rank : int32_t {
 // Whose schedule a kernel follows, so what it moves (src/traffic/). `naive` has no blocks.
 enum class Algorithm : int32_t { naive, standard, v1, v2 };
 
-// What a CPU kernel was built for.
-enum class Isa : int32_t { baseline, avx2, avx512, neon, sve128, sve256, sve512 };
+// What a kernel was built for. CUDA: which machine code runs is the driver's choice.
+enum class Isa : int32_t { baseline, avx2, avx512, neon, sve128, sve256, sve512, cuda };
 
 struct Kernel {
   const char* name;  // backend.kernel[.isa].pass
@@ -52,10 +53,13 @@ struct Kernel {
   bool (*runs_on)(int32_t device_index, Text& why_not);  // no other function of the row is called where this is false
   void (*refuse)(const Problem& problem, Text& reason);  // leaves `reason` empty if it serves the problem
   Sizing (*size)(const Problem& problem, const Settings& settings);
+  // Its code, onto the device; null: nothing to load.
+  Status (*load)(const Problem& problem, const Settings& settings) = nullptr;
   Status (*launch)(const Problem& problem, const Settings& settings, const Launch& launch);
 };
 
-std::span<const Kernel* const> kernels();
+// The rows of a device, best first. Empty where its back end is missing.
+std::span<const Kernel* const> kernels(int32_t device_type);
 
 // True if `part` is a run of whole parts of `name`: "tiled", "cpu.tiled.avx2" of "cpu.tiled.avx2.forward".
 bool names_kernel(const char* part, const char* name);

@@ -2,14 +2,14 @@
 
 #include <array>
 
-#include "core/kernel.h"
+#include "core/backend.h"
 
 namespace tilewise {
 namespace {
 
 // Best first, reference after them; rungs are never chosen, so their place does not matter.
 // clang-format off
-constexpr std::array kTable = {
+constexpr std::array kCpuTable = {
 #ifdef TILEWISE_X86
     &cpu::avx512::tiled_forward, &cpu::avx512::tiled_backward,
     &cpu::avx2::tiled_forward, &cpu::avx2::tiled_backward,
@@ -42,6 +42,12 @@ constexpr std::array kTable = {
 
 }  // namespace
 
-std::span<const Kernel* const> kernels() { return kTable; }
+// Those of CUDA are listed in cuda/kernels.cpp, which is another library.
+std::span<const Kernel* const> kernels(int32_t device_type) {
+  if (device_type == TW_CPU) return kCpuTable;
+  const Backend* backend = cuda_backend();
+  if (!backend) return {};
+  return {backend->kernels, static_cast<size_t>(backend->kernel_count)};
+}
 
 }  // namespace tilewise

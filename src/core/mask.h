@@ -8,37 +8,35 @@ namespace tilewise {
 
 struct KeyRange {
   int64_t lo = 0, hi = 0;
-  [[gnu::always_inline]] bool empty() const { return lo >= hi; }
+  TILEWISE_INLINE bool empty() const { return lo >= hi; }
 };
 
 // The live keys of row i of query head h; {0, 0} if there are none.
 KeyRange live_keys(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i);
 
 // The live keys of a row depend on its head.
-[[gnu::always_inline]] static inline bool keys_differ_by_head(const Problem& problem) {
-  return problem.key_begin || problem.key_end;
-}
+TILEWISE_INLINE static bool keys_differ_by_head(const Problem& problem) { return problem.key_begin || problem.key_end; }
 
 // What a set of rows has in common: `any` spans every key that is live for some row, `all` the keys live for each.
 struct RowsRange {
   KeyRange any{INT64_MAX, 0}, all{0, INT64_MAX};
 
-  [[gnu::always_inline]] void add(KeyRange row) {
+  TILEWISE_INLINE void add(KeyRange row) {
     all.lo = all.lo > row.lo ? all.lo : row.lo;
     all.hi = all.hi < row.hi ? all.hi : row.hi;
     if (!row.empty()) widen(row);
   }
-  [[gnu::always_inline]] void add(const RowsRange& other) {
+  TILEWISE_INLINE void add(const RowsRange& other) {
     all.lo = all.lo > other.all.lo ? all.lo : other.all.lo;
     all.hi = all.hi < other.all.hi ? all.hi : other.all.hi;
     if (!other.any.empty()) widen(other.any);
   }
-  [[gnu::always_inline]] KeyRange hull() const { return any.empty() ? KeyRange{} : any; }
-  [[gnu::always_inline]] bool dead(int64_t lo, int64_t hi) const { return hi <= any.lo || lo >= any.hi; }
-  [[gnu::always_inline]] bool whole(int64_t lo, int64_t hi) const { return lo >= all.lo && hi <= all.hi; }
+  TILEWISE_INLINE KeyRange hull() const { return any.empty() ? KeyRange{} : any; }
+  TILEWISE_INLINE bool dead(int64_t lo, int64_t hi) const { return hi <= any.lo || lo >= any.hi; }
+  TILEWISE_INLINE bool whole(int64_t lo, int64_t hi) const { return lo >= all.lo && hi <= all.hi; }
 
  private:
-  [[gnu::always_inline]] void widen(KeyRange row) {
+  TILEWISE_INLINE void widen(KeyRange row) {
     any.lo = any.lo < row.lo ? any.lo : row.lo;
     any.hi = any.hi > row.hi ? any.hi : row.hi;
   }

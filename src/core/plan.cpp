@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/backend.h"
 #include "core/device.h"
 #include "core/unowned.h"
 
@@ -22,7 +23,16 @@ bool strict() {
   return value && std::strcmp(value, "0") != 0;
 }
 
+Settings settings_of_gpu(const Problem& problem, const PlanOptions& options) {
+  Gpu gpu;
+  (void)cuda_backend()->read_gpu(problem.device_index, gpu);  // a kernel runs there: it has been read
+  const int64_t shared_floats = gpu.shared_bytes / static_cast<int64_t>(sizeof(float));
+  return {.workers = std::max(1, gpu.multiprocessors - problem.sm_margin),
+          .fast_memory = options.fast_memory > 0 ? options.fast_memory : shared_floats};
+}
+
 Settings settings_of(const Problem& problem, const PlanOptions& options) {
+  if (problem.device_type == TW_CUDA) return settings_of_gpu(problem, options);
   Settings settings;
   const double pairs = static_cast<double>(problem.total_rows) * static_cast<double>(problem.max_keys);
   const double dims = static_cast<double>(problem.heads) * static_cast<double>(problem.head_dim + problem.value_dim);
@@ -35,9 +45,7 @@ Settings settings_of(const Problem& problem, const PlanOptions& options) {
   return settings;
 }
 
-bool serves_pass(const Kernel& kernel, const Problem& problem) {
-  return kernel.pass == problem.pass && kernel.device_type == problem.device_type;
-}
+bool serves_pass(const Kernel& kernel, const Problem& problem) { return kernel.pass == problem.pass; }
 
 // The kernel that is asked for by name, if one is.
 struct Request {
@@ -52,11 +60,20 @@ Request request_of(const PlanOptions& options) {
   return {text_of("TILEWISE_FORCE_KERNEL"), "TILEWISE_FORCE_KERNEL"};
 }
 
-Status nobody_asked(const Request& request, Pass pass) {
-  if (!request.name) return failure(TW_UNSUPPORTED, "this build has no %s kernel", name_of(pass));
-  for (const Kernel* kernel : kernels()) {
-    if (!request.asks_for(*kernel)) continue;
-    return failure(TW_UNSUPPORTED, "%s is %s, which has no %s", request.source, request.name, name_of(pass));
+const char* name_of_device(int32_t device_type) { return device_type == TW_CPU ? "CPU" : "GPU"; }
+
+Status nobody_asked(const Request& request, const Problem& problem) {
+  const char *pass = name_of(problem.pass), *device = name_of_device(problem.device_type);
+  if (!request.name) return failure(TW_UNSUPPORTED, "this build has no %s kernel for the %s", pass, device);
+  const int32_t other = problem.device_type == TW_CPU ? TW_CUDA : TW_CPU;
+  for (const int32_t device_type : {problem.device_type, other}) {
+    for (const Kernel* kernel : kernels(device_type)) {
+      if (!request.asks_for(*kernel)) continue;
+      if (device_type == problem.device_type) {
+        return failure(TW_UNSUPPORTED, "%s is %s, which has no %s", request.source, request.name, pass);
+      }
+      return failure(TW_UNSUPPORTED, "%s is %s, which is not for the %s", request.source, request.name, device);
+    }
   }
   return failure(TW_INVALID_ARGUMENT,
                  "%s is %s: no kernel has that in its name (tw_info, tilewise.info() and `tilewise info` list them)",
@@ -82,24 +99,28 @@ Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
 Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan) {
   const Request request = request_of(options);
   Text first_refusal;
-  for (const Kernel* kernel : kernels()) {
+  if (problem.device_type == TW_CUDA) {
+    if (Status status = check_gpu(problem.device_index); !status.ok()) return status;
+  }
+  for (const Kernel* kernel : kernels(problem.device_type)) {
     if (!serves_pass(*kernel, problem) || !request.asks_for(*kernel)) continue;
     const Text reason = refusal_of(*kernel, problem, request.name != nullptr);
     if (reason.empty()) {
       plan.kernel = kernel;
       plan.settings = settings_of(problem, options);
       plan.sizing = kernel->size(problem, plan.settings);
-      return {};
+      return kernel->load ? cuda_backend()->load(*kernel, problem, plan.settings) : Status{};
     }
     if (first_refusal.empty()) first_refusal.format("%s refuses: %s", kernel->name, reason.chars);
   }
-  if (first_refusal.empty()) return nobody_asked(request, problem.pass);
+  if (first_refusal.empty()) return nobody_asked(request, problem);
   if (request.name)
     return failure(TW_UNSUPPORTED, "%s is %s, but %s", request.source, request.name, first_refusal.chars);
   return failure(TW_UNSUPPORTED, "no kernel serves this problem; %s", first_refusal.chars);
 }
 
 Status run_plan(const Plan& plan, const Problem& problem, const Launch& launch) {
+  if (problem.device_type == TW_CUDA) return cuda_backend()->run(*plan.kernel, problem, plan.settings, launch);
   if (Status status = check_lengths(problem); !status.ok()) return status;
   clear_unowned(problem);
   return plan.kernel->launch(problem, plan.settings, launch);

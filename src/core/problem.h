@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/inline.h"
 #include "core/status.h"
 
 namespace tilewise {
@@ -39,14 +40,14 @@ struct Tensor {
   int64_t stride[4] = {};
   Type type = Type::none;
 
-  [[gnu::always_inline]] explicit operator bool() const { return type != Type::none; }
-  [[gnu::always_inline]] int64_t offset(int64_t a, int64_t b, int64_t c, int64_t d = 0) const {
+  TILEWISE_INLINE explicit operator bool() const { return type != Type::none; }
+  TILEWISE_INLINE int64_t offset(int64_t a, int64_t b, int64_t c, int64_t d = 0) const {
     return a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];
   }
 };
 
 // The element at these indices of a tensor of i32: lengths, offsets, positions, bounds.
-[[gnu::always_inline]] static inline int64_t number_at(const Tensor& t, int64_t a, int64_t b = 0, int64_t c = 0) {
+TILEWISE_INLINE static int64_t number_at(const Tensor& t, int64_t a, int64_t b = 0, int64_t c = 0) {
   return reinterpret_cast<const int32_t*>(t.data)[t.offset(a, b, c)];
 }
 
@@ -110,7 +111,7 @@ struct Problem {
   Tensor dbias;                   // like bias, summed over the axes where bias repeats
   Tensor dsink;                   // (head)
 
-  [[gnu::always_inline]] int64_t group() const { return heads / heads_kv; }  // query heads of a kv head
+  TILEWISE_INLINE int64_t group() const { return heads / heads_kv; }  // query heads of a kv head
 };
 
 // Arguments -> Problem: every rule that shapes and values must keep, and every message. `grad` null: forward.

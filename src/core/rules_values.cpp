@@ -93,8 +93,8 @@ void check_device(int32_t device_type, int32_t device_index, int32_t threads, Ru
   rules.require(device_type != 0, "device_type is 0: it has no default, choose TW_CPU or TW_CUDA");
   rules.require(device_type == TW_CPU || device_type == TW_CUDA, "device_type is %d: must be TW_CPU or TW_CUDA",
                 device_type);
-  rules.serve(device_type == TW_CPU, "device_type is TW_CUDA: this build has no CUDA back end");
-  rules.require(device_index == 0, "device_index is %d: the only CPU is 0", device_index);
+  rules.require(device_index >= 0, "device_index is %d: must not be negative", device_index);
+  rules.require(device_type == TW_CUDA || device_index == 0, "device_index is %d: the only CPU is 0", device_index);
   rules.require(threads >= 0, "threads is %d: must not be negative", threads);
 }
 

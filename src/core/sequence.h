@@ -18,14 +18,14 @@ Sequence sequence_of(const Problem& problem, int64_t b);
 
 // Where row i of q, out and their gradients lies, and key j of k, v and theirs (h: head of that tensor), in elements.
 // Kernels find rows and keys by these alone, so that a new way to store them changes no kernel.
-[[gnu::always_inline]] static inline int64_t row_offset(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
+TILEWISE_INLINE static int64_t row_offset(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
   return t.offset(s.q_slot, s.first_row + i, h);
 }
-[[gnu::always_inline]] static inline int64_t key_offset(const Tensor& t, const Sequence& s, int64_t j, int64_t h) {
+TILEWISE_INLINE static int64_t key_offset(const Tensor& t, const Sequence& s, int64_t j, int64_t h) {
   return t.offset(s.k_slot, s.first_key + j, h);
 }
 // The same of lse and its gradient, and of the lse of the result so far.
-[[gnu::always_inline]] static inline int64_t lse_offset(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
+TILEWISE_INLINE static int64_t lse_offset(const Tensor& t, const Sequence& s, int64_t i, int64_t h) {
   return t.offset(s.q_slot, h, s.first_row + i);
 }
 

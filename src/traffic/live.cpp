@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/fields.h"
 #include "core/numbers.h"
 
 namespace tilewise {
@@ -14,6 +15,9 @@ void drop_without_data(Tensor& t) {
 }  // namespace
 
 LiveProblem::LiveProblem(const Problem& given) : problem_(given) {
+  if (given.device_type == TW_CUDA) {  // the host reads no device memory
+    for (const auto& field : kProblemFields) (problem_.*field.tensor).data = nullptr;
+  }
   for (Tensor* t : {&problem_.seqused_q, &problem_.seqused_k, &problem_.leftpad_k, &problem_.batch_index_k,
                     &problem_.key_begin, &problem_.key_end, &problem_.cu_seqlens_q, &problem_.cu_seqlens_k})
     drop_without_data(*t);

@@ -216,7 +216,7 @@ void run(CallMemory& memory, Structs& s, const tw_attention_grad* grad, bool one
 }
 
 void choose_kernel(int64_t index) {
-  const auto all = kernels();
+  const auto all = kernels(TW_CPU);
   if (index < static_cast<int64_t>(all.size())) {
     setenv("TILEWISE_FORCE_KERNEL", all[static_cast<size_t>(index)]->name, 1);
   } else {
@@ -227,7 +227,7 @@ void choose_kernel(int64_t index) {
 void attend(Bytes& bytes, Structs& s) {
   const uint8_t how = bytes.take<uint8_t>();
   const bool backward = how & 1, one_shot = how & 2, asks = how & 4, corrupt_plan = (how & 0x38) == 0x38;
-  choose_kernel(bytes.below(2 * static_cast<int64_t>(kernels().size())));
+  choose_kernel(bytes.below(2 * static_cast<int64_t>(kernels(TW_CPU).size())));
   const tw_attention_grad* grad = backward ? &s.grad : nullptr;
   const tw_thread_pool pool = plain_loop();
   s.exec.pool = &pool, s.exec.fault = nullptr;

@@ -131,7 +131,7 @@ void expect_like_reference(Call& c, const char* kernel, bool backward) {
 
 std::vector<std::string> kernels_here() {
   std::vector<std::string> names;
-  for (const Kernel* kernel : kernels()) {
+  for (const Kernel* kernel : kernels(TW_CPU)) {
     Text why_not;
     if (kernel->pass != Pass::forward || !kernel->runs_on(0, why_not)) continue;
     const std::string_view name = kernel->name;

@@ -11,7 +11,7 @@
 
 #include "core/mask.h"
 #include "cpu/common/matrix.h"
-#include "cpu/common/philox.h"
+#include "core/philox.h"
 #include "cpu/common/scores.h"
 
 namespace tilewise::cpu {

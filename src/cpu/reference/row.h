@@ -8,7 +8,7 @@
 #include "core/mask.h"
 #include "core/numbers.h"
 #include "cpu/common/element_values.h"
-#include "cpu/common/philox.h"
+#include "core/philox.h"
 
 namespace tilewise::cpu::reference {
 

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
-namespace tilewise::cpu {
+#include "core/inline.h"
+
+namespace tilewise {
 
 inline constexpr uint32_t kPhiloxFactor[2] = {0xD2511F53, 0xCD9E8D57};
 inline constexpr uint32_t kPhiloxStep[2] = {0x9E3779B9, 0xBB67AE85};  // added to the key from round to round
@@ -14,8 +16,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-[[gnu::always_inline]] static constexpr void philox_round(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
-                                                          uint32_t low_key, uint32_t high_key) {
+TILEWISE_INLINE static constexpr void philox_round(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
+                                                   uint32_t low_key, uint32_t high_key) {
   const uint64_t first = uint64_t{kPhiloxFactor[0]} * c0, third = uint64_t{kPhiloxFactor[1]} * c2;
   c0 = static_cast<uint32_t>(third >> 32) ^ c1 ^ low_key;
   c1 = static_cast<uint32_t>(third);
@@ -23,7 +25,7 @@ struct PhiloxBlock {
   c3 = static_cast<uint32_t>(first);
 }
 
-[[gnu::always_inline]] static constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
+TILEWISE_INLINE static constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   uint32_t low_key = static_cast<uint32_t>(key), high_key = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round, low_key += kPhiloxStep[0], high_key += kPhiloxStep[1]) {
     philox_round(counter.word[0], counter.word[1], counter.word[2], counter.word[3], low_key, high_key);
@@ -34,14 +36,14 @@ struct PhiloxBlock {
 // Eight keys at consecutive positions share a block: position / 8 names it, position % 8 a half word of it.
 inline constexpr int kKeysPerBlock = 8;
 
-[[gnu::always_inline]] static constexpr uint32_t dropout_group(int64_t key_position) {
+TILEWISE_INLINE static constexpr uint32_t dropout_group(int64_t key_position) {
   return static_cast<uint32_t>(key_position >> 3);
 }
-[[gnu::always_inline]] static constexpr int dropout_place(int64_t key_position) { return key_position & 7; }
+TILEWISE_INLINE static constexpr int dropout_place(int64_t key_position) { return key_position & 7; }
 
 // The 16 random bits of a pair, which is dropped if they are below Dropout::threshold. Numbers are taken mod 2^32.
-[[gnu::always_inline]] static constexpr uint32_t dropout_bits(uint64_t key, int64_t key_position, int64_t row_position,
-                                                              int64_t head, int64_t sequence) {
+TILEWISE_INLINE static constexpr uint32_t dropout_bits(uint64_t key, int64_t key_position, int64_t row_position,
+                                                       int64_t head, int64_t sequence) {
   const PhiloxBlock block = philox({dropout_group(key_position), static_cast<uint32_t>(row_position),
                                     static_cast<uint32_t>(head), static_cast<uint32_t>(sequence)},
                                    key);
@@ -49,4 +51,4 @@ inline constexpr int kKeysPerBlock = 8;
   return block.word[place / 2] >> (place % 2 * 16) & 0xffff;
 }
 
-}  // namespace tilewise::cpu
+}  // namespace tilewise
