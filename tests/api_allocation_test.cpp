@@ -60,6 +60,7 @@ TEST_F(Allocation, FailuresAndQuestionsTakeNothing) {
   Call c;
   tw_plan plan;
   char text[4096];
+  tw_info(text, sizeof text);  // opens the CUDA back end, once
   EXPECT_EQ(allocations_of([&] {
               c.a.threads = -1;
               if (c.forward() != TW_INVALID_ARGUMENT) std::abort();

@@ -142,7 +142,8 @@ TEST(Hostile, RandomStructsAtPlanning) {
     for (const tw_attention_grad* grad : passes) {
       const tw_status status = tw_attention_plan(&c.a, grad, &plan);
       accepted += status == TW_OK;
-      ASSERT_TRUE(status == TW_OK || status == TW_INVALID_ARGUMENT || status == TW_UNSUPPORTED);
+      const bool is_of_gpu = status == TW_DEVICE_ERROR && c.a.device_type == TW_CUDA;
+      ASSERT_TRUE(status == TW_OK || status == TW_INVALID_ARGUMENT || status == TW_UNSUPPORTED || is_of_gpu);
       ASSERT_TRUE(status == TW_OK || tw_last_error()[0] != 0);
     }
     tw_attention_explain(&c.a, nullptr, text, sizeof text);

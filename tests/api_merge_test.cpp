@@ -137,7 +137,7 @@ constexpr int64_t kHuge = int64_t{1} << 62;
 const Rule kRules[] = {
     {"Size", [](Parts& p) { p.m.struct_size = 0; }, kInvalid, "merge.struct_size is 0"},
     {"Device", [](Parts& p) { p.m.device_type = 0; }, kInvalid, "device_type is 0"},
-    {"Cuda", [](Parts& p) { p.m.device_type = TW_CUDA; }, TW_UNSUPPORTED, "TW_CUDA"},
+    {"GpuIndex", [](Parts& p) { p.m.device_type = TW_CUDA, p.m.device_index = -1; }, kInvalid, "device_index is -1"},
     {"Index", [](Parts& p) { p.m.device_index = 2; }, kInvalid, "device_index is 2"},
     {"Threads", [](Parts& p) { p.m.threads = -1; }, kInvalid, "threads is -1"},
     {"Parts", [](Parts& p) { p.m.parts = -2; }, kInvalid, "parts is -2"},

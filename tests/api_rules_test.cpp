@@ -19,7 +19,8 @@ void pack_rows(Call& c) {
 const Rule kShapeRules[] = {
     {"DeviceZero", [](Call& c) { c.a.device_type = 0; }, kInvalid, "device_type is 0"},
     {"DeviceUnknown", [](Call& c) { c.a.device_type = 3; }, kInvalid, "device_type is 3"},
-    {"DeviceCuda", [](Call& c) { c.a.device_type = TW_CUDA; }, TW_UNSUPPORTED, "device_type is TW_CUDA"},
+    {"GpuIndexNegative", [](Call& c) { c.a.device_type = TW_CUDA, c.a.device_index = -1; }, kInvalid,
+     "device_index is -1"},
     {"DeviceIndex", [](Call& c) { c.a.device_index = 1; }, kInvalid, "device_index is 1"},
     {"ThreadsNegative", [](Call& c) { c.a.threads = -1; }, kInvalid, "threads is -1"},
     {"SmMarginNegative", [](Call& c) { c.a.sm_margin = -2; }, kInvalid, "sm_margin is -2"},

@@ -137,6 +137,7 @@ TEST_F(Shortages, AreNotFeltByPlansRunsMergesAndQuestions) {
   char text[4096];
   tw_status statuses[5];
   bool felt;
+  tw_info(text, sizeof text);  // opens the CUDA back end, once
   {
     const Shortage shortage(Resource::memory);
     statuses[0] = tw_attention_plan(&run.a, nullptr, &plan);

@@ -19,7 +19,7 @@ struct Case {
     lse = numbers(kBatch * kHeads * kRows), dlse = numbers(lse.size());
     lse[3] = -INFINITY;
     problem.batch = kBatch, problem.heads = kHeads, problem.value_dim = kDim;
-    problem.q.shape[1] = kRows;
+    problem.q.shape[1] = problem.max_rows = kRows;
     problem.out = rows(out), problem.dout = rows(dout);
     problem.lse = numbers_of_rows(lse), problem.dlse = numbers_of_rows(dlse);
     problem.sink = a_head(sink), problem.dsink = a_head(dsink);

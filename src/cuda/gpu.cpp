@@ -55,12 +55,19 @@ void say_why_none(cudaError_t error, Text& why) {
 }  // namespace
 
 int32_t gpu_count(Text& why_none) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) (void)cudaGetLastError();
-  if (error == cudaSuccess && count > 0) return std::min(count, kMostGpus);
-  say_why_none(error, why_none);
-  return 0;
+  struct Found {
+    int count = 0;
+    Text why_none;
+  };
+  static const Found found = [] {
+    Found f;
+    const cudaError_t error = cudaGetDeviceCount(&f.count);
+    if (error != cudaSuccess) f.count = 0, (void)cudaGetLastError();
+    if (f.count == 0) say_why_none(error, f.why_none);
+    return f;
+  }();
+  if (found.count == 0) why_none = found.why_none;
+  return std::min(found.count, kMostGpus);
 }
 
 Status read_gpu(int32_t index, Gpu& gpu) {
