@@ -26,8 +26,9 @@ TILEWISE_INLINE static constexpr void philox_round(uint32_t& c0, uint32_t& c1, u
 }
 
 TILEWISE_INLINE static constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
+  constexpr uint32_t kLowStep = kPhiloxStep[0], kHighStep = kPhiloxStep[1];  // device code has no arrays of the host
   uint32_t low_key = static_cast<uint32_t>(key), high_key = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < kPhiloxRounds; ++round, low_key += kPhiloxStep[0], high_key += kPhiloxStep[1]) {
+  for (int round = 0; round < kPhiloxRounds; ++round, low_key += kLowStep, high_key += kHighStep) {
     philox_round(counter.word[0], counter.word[1], counter.word[2], counter.word[3], low_key, high_key);
   }
   return counter;
