@@ -45,9 +45,10 @@ int main() {
   window.window_left = -1;  // no window is std::nullopt
   as_expected &= thrown("a negative window, as an exception", TW_INVALID_ARGUMENT, tilewise::forward(window));
 
-  tilewise::Attention gpu = good;
-  gpu.device_type = TW_CUDA;
-  tilewise::AttentionPlan plan;  // planning asks, without memory, whether a call would be served
-  as_expected &= refused("a device without kernels", TW_UNSUPPORTED, tilewise::plan_forward(gpu, plan));
+  std::vector<float> row(640);
+  const tilewise::Attention wide{
+      .q = {row, 1, 1, 1, 640}, .k = {row, 1, 1, 1, 640}, .v = {row, 1, 1, 1, 640}, .out = {row, 1, 1, 1, 640}};
+  tilewise::AttentionPlan plan;  // planning tells whether a call would be served
+  as_expected &= refused("a head size that no kernel serves", TW_UNSUPPORTED, tilewise::plan_forward(wide, plan));
   return as_expected ? 0 : 1;
 }
