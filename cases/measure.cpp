@@ -7,7 +7,9 @@
 #include <cstring>
 #include <memory>
 
+#include "cases/device_copy.h"
 #include "cases/rounding.h"
+#include "core/backend.h"
 #include "cpu/reference/reference.h"
 
 namespace tilewise::cases {
@@ -44,8 +46,9 @@ class Workspace {
   std::unique_ptr<char, Free> data_;
 };
 
-Status problem_of(const CaseData& data, Pass pass, const Outputs& outputs, Problem& problem) {
-  const tw_attention attention = data.attention(outputs, pass);
+Status problem_of(const CaseData& data, Pass pass, int32_t device_type, const Outputs& outputs, Problem& problem) {
+  tw_attention attention = data.attention(outputs, pass);
+  attention.device_type = device_type;
   if (pass == Pass::forward) return make_problem(attention, nullptr, true, problem);
   const tw_attention_grad gradients = data.gradients(outputs);
   return make_problem(attention, &gradients, true, problem);
@@ -109,12 +112,35 @@ void give(const CaseData& data, const Stored& from, Stored& to, bool is_lse) {
       }
 }
 
+Status run_on_cpu(const Plan& plan, const Problem& problem, const RunOptions& options) {
+  const Workspace workspace(plan.sizing.workspace_bytes);
+  if (!workspace.data())
+    return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
+                   static_cast<unsigned long long>(plan.sizing.workspace_bytes));
+  Launch launch;
+  launch.workspace = workspace.data();
+  launch.parallel = options.pool ? *options.pool : own_threads();
+  if (Status status = run_plan(plan, problem, launch); !status.ok()) return status;
+  return workspace.guard_is_whole() ? Status() : failure(TW_INTERNAL, "%s wrote past its workspace", plan.kernel->name);
+}
+
+Status run_on_gpu(const Plan& plan, Problem problem) {
+  DeviceCopy copy(problem, plan.sizing.workspace_bytes);
+  if (!copy.status().ok()) return copy.status();
+  Launch launch;
+  launch.workspace = copy.workspace();
+  Status status = cuda_backend()->check_memory(problem, launch);
+  if (status.ok()) status = run_plan(plan, problem, launch);
+  const Status fetched = copy.fetch();
+  return status.ok() ? fetched : status;
+}
+
 }  // namespace
 
 Status run_exact(const CaseData& data, Pass pass, const Outputs& exact) {
   Problem problem;
   const Outputs asked = data.outputs();
-  if (Status status = problem_of(data, pass, asked, problem); !status.ok()) return status;
+  if (Status status = problem_of(data, pass, TW_CPU, asked, problem); !status.ok()) return status;
   return run_reference<double>(redirect(problem, exact), Type::f64);
 }
 
@@ -126,7 +152,7 @@ Status expect(const CaseData& data, Expected& expected) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     if (pass == Pass::backward && !data.description().backward) break;
     Problem problem;
-    if (Status status = problem_of(data, pass, asked, problem); !status.ok()) return status;
+    if (Status status = problem_of(data, pass, TW_CPU, asked, problem); !status.ok()) return status;
     if (Status status = run_exact(data, pass, expected.exact); !status.ok()) return status;
     if (Status status = run_standard(data, problem, expected.exact, expected.standard); !status.ok()) return status;
     bound_rounding(redirect(problem, expected.exact), rounding_unit(data), expected.rounding);
@@ -143,7 +169,7 @@ Outputs backward_outputs(const CaseData& data, const Outputs& forward) {
 
 const Kernel* forward_of(const Kernel& backward) {
   const std::string name = backward.name, family = name.substr(0, name.rfind('.'));
-  for (const Kernel* kernel : kernels(TW_CPU))
+  for (const Kernel* kernel : kernels(backward.device_type))
     if (kernel->pass == Pass::forward && family + ".forward" == kernel->name) return kernel;
   return nullptr;
 }
@@ -153,20 +179,12 @@ Status run_problem(Problem problem, const RunOptions& options, Plan& plan) {
   PlanOptions plan_options;
   plan_options.force = options.kernel, plan_options.fast_memory = options.fast_memory;
   if (Status status = make_plan(problem, plan_options, plan); !status.ok()) return status;
-  const Workspace workspace(plan.sizing.workspace_bytes);
-  if (!workspace.data())
-    return failure(TW_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
-                   static_cast<unsigned long long>(plan.sizing.workspace_bytes));
-  Launch launch;
-  launch.workspace = workspace.data();
-  launch.parallel = options.pool ? *options.pool : own_threads();
-  if (Status status = run_plan(plan, problem, launch); !status.ok()) return status;
-  return workspace.guard_is_whole() ? Status() : failure(TW_INTERNAL, "%s wrote past its workspace", plan.kernel->name);
+  return problem.device_type == TW_CUDA ? run_on_gpu(plan, problem) : run_on_cpu(plan, problem, options);
 }
 
 Status run_case(const CaseData& data, Pass pass, const RunOptions& options, const Outputs& outputs, Plan& plan) {
   Problem problem;
-  if (Status status = problem_of(data, pass, outputs, problem); !status.ok()) return status;
+  if (Status status = problem_of(data, pass, options.device_type, outputs, problem); !status.ok()) return status;
   return run_problem(problem, options, plan);
 }
 

@@ -21,11 +21,12 @@ struct RunOptions {
   const char* kernel = nullptr;  // parts of its name; null: the one that planning chooses
   int threads = 0;               // 0: as the case says
   int64_t fast_memory = 0;
+  int32_t device_type = TW_CPU;    // of run_case
   const Parallel* pool = nullptr;  // null: the library's own threads
 };
 
 // Plans and runs a problem whose tensors have their memory, with a workspace full of NaN of exactly the size asked for.
-// `plan` tells what ran.
+// `plan` tells what ran. All tensors lie on the host; a GPU gets copies, and what it writes is copied back.
 Status run_problem(Problem problem, const RunOptions& options, Plan& plan);
 
 // The same for one pass of a case, into `outputs`. A backward reads outputs.out and outputs.lse.
