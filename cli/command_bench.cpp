@@ -20,7 +20,7 @@ struct BenchOptions {
   ScoreOptions scores;
   int64_t milliseconds = 500, runs = 3, seed = 1;
   std::optional<int64_t> fast_memory;
-  bool check = false;
+  bool ladder = false, check = false;
   FormatOptions format;
 };
 
@@ -31,22 +31,30 @@ multiply-add rate between any two runs. One thread is timed by its CPU time, mor
 Columns (--json and --csv have all of them, under fixed names):
   ms, p10, p90     median of the runs, tenth and ninetieth percentile
   GFLOP/s          of the products over live pairs: 4 * head_dim a pair forward, 10 * head_dim backward
-  % peak           of the FMA rate measured beside each run, with the kernel's own instruction set; median
+  % peak           of the FMA rate measured beside each run, with the kernel's own instruction set; median.
+                   On a GPU: of the roofline, FLOPs at the vendor's rate or compulsory bytes at that of its memory
   moved            bytes between slow and fast memory, by the model (`tilewise traffic`)
   workspace        what the plan asks for
-  peak memory      growth of the process while the first run touched workspace and outputs
+  peak memory      growth of the process while the first run touched workspace and outputs; on a GPU their size
   max error        max |x - fp64| / max |fp64|, the worst of the outputs (--check)
 
 Examples:
   tilewise bench --seqlen 512,2048,8192 --head-dim 64,128 --causal
   tilewise bench --kernel tiled,standard,v1 --pass forward,backward --threads 1
   tilewise bench --kernel tiled.portable,tiled.avx2 --dtype fp32,fp16,bf16 --check
-  tilewise bench --heads 16 --kv-heads 4 --layout bshd,bhsd --json > bench.json)";
+  tilewise bench --heads 16 --kv-heads 4 --layout bshd,bhsd --json > bench.json
+  tilewise bench --ladder --device cuda --dtype bf16 --heads 16 --head-dim 128 --seqlen 1024,4096,16384)";
+
+// The generations, each told by its algorithm: on a CPU FlashAttention-2's order is `tiled`.
+std::vector<std::string> ladder_of(const Device& device) {
+  return {"standard", "v1", device.is_gpu() ? "v2" : "tiled"};
+}
 
 class Bench {
  public:
   explicit Bench(const BenchOptions& options) : options_(options), shapes_(shapes_of(options.shapes)) {
     for (const std::string& kernel : options_.kernels) check_kernel_option(kernel);
+    if (options_.ladder) options_.kernels = ladder_of(shapes_[0].device);
     if (options_.kernels.empty()) options_.kernels = {""};
   }
 
@@ -125,6 +133,8 @@ Action declare_bench(Arguments& arguments) {
   const auto o = std::make_shared<BenchOptions>();
   arguments.group("What to time");
   arguments.texts("--kernel", o->kernels, "NAME,..", "kernels, by parts of their names [the one that a call gets]");
+  arguments.flag("--ladder", o->ladder, "the generations: standard, v1, and tiled or on a GPU v2");
+  arguments.excludes("--ladder", "--kernel");
   declare(arguments, o->shapes);
   declare(arguments, o->scores);
   arguments.group("How");

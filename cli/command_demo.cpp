@@ -99,7 +99,7 @@ class Demo {
   }
 
   DemoLines compare(int64_t tokens, Pass pass) {
-    const Workload workload = data_.workload(tokens, pass, options_.threads);
+    const Workload workload = data_.workload(tokens, pass, options_.threads, {});
     std::optional<Call> oracle;
     show_progress(tokens, "the fp64 reference");
     const bool every_row = tokens <= data_.tokens();

@@ -41,8 +41,8 @@ struct Verdict {
 std::vector<Verdict> verdicts_on(const Problem& problem, const PlanOptions& options) {
   std::vector<Verdict> verdicts;
   bool chosen = false;
-  for (const Kernel* kernel : kernels(TW_CPU)) {
-    if (kernel->pass != problem.pass || kernel->device_type != problem.device_type) continue;
+  for (const Kernel* kernel : kernels(problem.device_type)) {
+    if (kernel->pass != problem.pass) continue;
     const bool named = options.force && names_kernel(options.force, kernel->name);
     Verdict verdict{kernel, "refuses", refusal_of(*kernel, problem, true).chars, {}, false};
     if (verdict.reason.empty()) {

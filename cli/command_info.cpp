@@ -36,7 +36,7 @@ Json library_info() {
 std::string isas_text(const Json& info) {
   std::string text, taken;
   for (const Json& kernel : info["kernels"]) {
-    if (kernel["rank"] != "chosen" || kernel["pass"] != "forward") continue;
+    if (kernel["rank"] != "chosen" || kernel["pass"] != "forward" || kernel["isa"] == "cuda") continue;
     const std::string isa = kernel["isa"];
     const bool available = kernel["available"].get<bool>();
     const std::string verdict = !available      ? "no: " + kernel["why_not"].get<std::string>()
@@ -79,6 +79,13 @@ Table kernel_table(const Json& info) {
   return table;
 }
 
+std::string gpu_text(const Json& gpu) {
+  const int capability = gpu["compute_capability"];
+  return fmt::format("{:<10}{}, compute capability {}.{}, {} multiprocessors, {}\n",
+                     fmt::format("gpu {}", gpu["index"].get<int>()), gpu["name"].get<std::string>(), capability / 10,
+                     capability % 10, gpu["multiprocessors"].get<int>(), size_text(gpu["memory_bytes"].get<int64_t>()));
+}
+
 std::string machine_text(const Json& info) {
   const Json& cpu = info["cpu"];
   const auto cache = [&](const char* key) {
@@ -90,6 +97,7 @@ std::string machine_text(const Json& info) {
   text += isas_text(info);
   text += fmt::format("{:<10}L1 {}, L2 {}, L3 {}\n", "caches", cache("l1_bytes"), cache("l2_bytes"), cache("l3_bytes"));
   text += fmt::format("{:<10}{} available\n", "memory", size_text(memory_available()));
+  for (const Json& gpu : info["gpus"]) text += gpu_text(gpu);
   for (const Json& backend : info["backends"]) {
     if (backend["available"].get<bool>()) continue;
     text += fmt::format("{:<10}{}\n", backend["name"].get<std::string>(), backend["reason"].get<std::string>());

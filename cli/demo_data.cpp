@@ -55,9 +55,9 @@ DemoData::DemoData(const std::string& path) {
   q_ = widen(q), k_ = widen(k), v_ = widen(v);
 }
 
-Workload DemoData::workload(int64_t tokens, Pass pass, int64_t threads) const {
+Workload DemoData::workload(int64_t tokens, Pass pass, int64_t threads, Device device) const {
   Shape shape;
-  shape.pass = pass, shape.threads = threads;
+  shape.pass = pass, shape.threads = threads, shape.device = device;
   shape.heads = heads_, shape.kv_heads = kv_heads_;
   shape.head_dim = shape.head_dim_v = head_dim_;
   shape.seqlen_q = shape.seqlen_k = tokens;
@@ -68,6 +68,7 @@ Workload DemoData::workload(int64_t tokens, Pass pass, int64_t threads) const {
   repeat(q_, workload.q);
   repeat(k_, workload.k);
   repeat(v_, workload.v);
+  workload.upload();
   return workload;
 }
 

@@ -21,7 +21,7 @@ class DemoData {
 
   // The first `tokens` rows in fp32, which holds their values exactly; beyond the last row it starts again with the
   // first. A backward workload gets a random gradient of out.
-  Workload workload(int64_t tokens, Pass pass, int64_t threads) const;
+  Workload workload(int64_t tokens, Pass pass, int64_t threads, Device device) const;
 
  private:
   int64_t tokens_, heads_, kv_heads_, head_dim_;

@@ -116,6 +116,7 @@ double flops_of_chains(Isa isa) {
       return sve_chains(8);
     case Isa::sve512:
       return sve_chains(16);
+    case Isa::cuda:  // no probe of a GPU
     case Isa::baseline:
       return baseline_chains();
   }

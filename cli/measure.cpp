@@ -6,14 +6,14 @@
 #include "cli/fma_probe.h"
 #include "cli/stopwatch.h"
 #include "core/kernel.h"
-#include "traffic/traffic.h"
+#include "traffic/roofline.h"
 
 namespace tilewise::cli {
 namespace {
 
 struct Subject {
   const Call& call;
-  double flops;
+  double flops, roofline_seconds;
   Isa isa;
   int workers;
 };
@@ -21,10 +21,21 @@ struct Subject {
 Subject subject_of(const Call& call) {
   const Plan& plan = call.plan();
   const auto traffic = traffic_of(plan, call.prepared().problem());
-  return {call, traffic ? static_cast<double>(traffic->flops) : 0, plan.kernel->isa, plan.settings.workers};
+  const Problem& problem = call.prepared().problem();
+  return {call, traffic ? static_cast<double>(traffic->flops) : 0,
+          traffic ? roofline_seconds(plan, problem, *traffic) : 0, plan.kernel->isa, plan.settings.workers};
+}
+
+// The roof is the vendor's figure: a GPU's clock is not for a probe to read.
+void time_once_on_gpu(const Subject& subject, Timing& timing) {
+  const Prepared& prepared = subject.call.prepared();
+  const double ms = gpu_milliseconds(prepared.problem().device_index, [&] { return prepared.start(); });
+  timing.ms.push_back(ms);
+  timing.of_peak.push_back(subject.roofline_seconds / (ms * 1e-3));
 }
 
 void time_once(const Subject& subject, Timing& timing) {
+  if (subject.call.prepared().on_gpu()) return time_once_on_gpu(subject, timing);
   const double before = fma_rate(subject.isa, subject.workers);
   const Stopwatch stopwatch(subject.call.prepared().single_threaded());
   subject.call.run();

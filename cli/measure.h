@@ -12,7 +12,7 @@ namespace tilewise::cli {
 
 struct Timing {
   std::vector<double> ms;       // of each run
-  std::vector<double> of_peak;  // each run's FLOP/s over that of the faster probe beside it
+  std::vector<double> of_peak;  // each run's FLOP/s over that of the faster probe beside it; GPU: share of its roof
 };
 
 struct Effort {

@@ -19,7 +19,8 @@ Contender first_run(const Workload& workload, Pass pass, const PlanOptions& opti
   reset_counted_traffic();
   const PeakMemory peak;
   contender.call.run();
-  contender.peak_bytes = peak.growth();
+  contender.peak_bytes = contender.call.prepared().on_gpu() ? contender.call.gpu_bytes() : peak.growth();
+  contender.call.fetch();
   const Traffic counted = counted_traffic();
   if (counts_its_bytes(*contender.call.plan().kernel)) {
     contender.bytes_counted = counted.bytes_read + counted.bytes_written;

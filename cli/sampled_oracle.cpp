@@ -21,6 +21,7 @@ double sampled_error(const Workload& workload, const Call& call, int64_t rows) {
   std::vector<double> right(static_cast<size_t>(count * out_width));
 
   Shape sampled = s;
+  sampled.device = {};
   sampled.seqlen_q = count;
   Described d = describe(sampled, workload.scores);
   tw_attention& a = d.attention;

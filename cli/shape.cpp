@@ -1,5 +1,7 @@
 #include "cli/shape.h"
 
+#include <charconv>
+
 #include "cli/failure.h"
 
 namespace tilewise::cli {
@@ -30,6 +32,19 @@ ExitCode exit_code_of(tw_status status) {
 }
 
 }  // namespace
+
+Device device_named(const std::string& name) {
+  constexpr std::string_view kCuda = "cuda";
+  if (name == "cpu") return {};
+  Device gpu{TW_CUDA, 0};
+  if (name == kCuda) return gpu;
+  if (name.starts_with("cuda:")) {
+    const char* const end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + kCuda.size() + 1, end, gpu.index);
+    if (stop == end && error == std::errc() && gpu.index >= 0) return gpu;
+  }
+  fail(ExitCode::usage, "--device: {} is none of cpu, cuda and cuda:N", in_quotes(name));
+}
 
 Pass pass_named(const std::string& name) { return name == "backward" ? Pass::backward : Pass::forward; }
 
@@ -73,6 +88,7 @@ Shape ShapeOptions::shape() const {
   shape.seqlen_k = seqlen_k.value_or(seqlen.value_or(shape.seqlen_k));
   shape.head_dim = head_dim, shape.head_dim_v = head_dim_v.value_or(head_dim);
   shape.threads = threads;
+  shape.device = device_named(device);
   return shape;
 }
 
@@ -90,6 +106,7 @@ void declare(Arguments& arguments, ShapeOptions& options) {
   arguments.integer("--head-dim", options.head_dim, kExtent, "head size of q and k");
   arguments.integer("--head-dim-v", options.head_dim_v, kExtent, "head size of v and out [as --head-dim]");
   arguments.integer("--threads", options.threads, {0, kMostThreads}, "threads, 0 = all cores");
+  arguments.text("--device", options.device, "DEVICE", kDeviceHelp);
 }
 
 void declare(Arguments& arguments, ScoreOptions& options) {
@@ -157,7 +174,7 @@ Described describe(const Shape& s, const ScoreOptions& scores) {
   };
   tw_attention& a = d.attention;
   TW_INIT(a);
-  a.device_type = TW_CPU;
+  a.device_type = s.device.type, a.device_index = s.device.index;
   a.threads = static_cast<int32_t>(s.threads);
   a.q = tensor("q", s.seqlen_q, s.heads, s.head_dim);
   a.k = tensor("k", s.seqlen_k, s.kv_heads, s.head_dim);

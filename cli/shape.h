@@ -14,6 +14,15 @@ namespace tilewise::cli {
 
 enum class Layout { bshd, bhsd };  // order of batch, seqlen, heads, head_dim in memory
 
+// Where a problem is computed.
+struct Device {
+  int32_t type = TW_CPU, index = 0;
+
+  bool is_gpu() const { return type == TW_CUDA; }
+};
+// "cpu", "cuda" or "cuda:N"; throws Failure(usage), naming --device.
+Device device_named(const std::string& name);
+
 struct Shape {
   Pass pass = Pass::forward;
   Type dtype = Type::f32;
@@ -22,6 +31,7 @@ struct Shape {
   int64_t seqlen_q = 2048, seqlen_k = 2048;
   int64_t head_dim = 64, head_dim_v = 64;
   int64_t threads = 0;  // 0 = all cores
+  Device device;
 };
 
 struct ScoreOptions {
@@ -33,7 +43,7 @@ struct ScoreOptions {
 
 // Options of one problem, for the commands that describe a single one.
 struct ShapeOptions {
-  std::string pass = "forward", dtype = "fp32", layout = "bshd";
+  std::string pass = "forward", dtype = "fp32", layout = "bshd", device = "cpu";
   int64_t batch = 1, heads = 4, head_dim = 64, threads = 0;
   std::optional<int64_t> kv_heads, seqlen, seqlen_q, seqlen_k, head_dim_v;
 
@@ -47,6 +57,7 @@ Type type_named(const std::string& name);
 Layout layout_named(const std::string& name);
 const char* name_of(Layout layout);
 inline constexpr int64_t kMostThreads = 1024;
+inline constexpr const char* kDeviceHelp = "where to compute: cpu, cuda or cuda:N";
 
 // The sizes of a problem and whether it is causal, as every table shows them.
 std::vector<Column> size_columns();

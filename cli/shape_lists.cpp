@@ -38,10 +38,12 @@ void declare(Arguments& arguments, ShapeLists& lists) {
   arguments.integers("--head-dim", lists.head_dim, kExtent, "head sizes of q and k");
   arguments.integers("--head-dim-v", lists.head_dim_v, kExtent, "head sizes of v and out [as --head-dim]");
   arguments.integers("--threads", lists.threads, {0, kMostThreads}, "threads, 0 = all cores");
+  arguments.text("--device", lists.device, "DEVICE", kDeviceHelp);
 }
 
 std::vector<Shape> shapes_of(const ShapeLists& o) {
   std::vector<Shape> shapes(1);
+  shapes[0].device = device_named(o.device);
   // Each list in turn multiplies the shapes so far.
   const auto vary = [&](const auto& values, const auto& set) {
     std::vector<Shape> more;

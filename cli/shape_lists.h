@@ -12,6 +12,7 @@ struct ShapeLists {
   std::vector<std::string> passes = {"forward"}, dtypes = {"fp32"}, layouts = {"bshd"};
   std::vector<int64_t> batch = {1}, heads = {4}, kv_heads, seqlen = {2048}, seqlen_q, seqlen_k;
   std::vector<int64_t> head_dim = {64}, head_dim_v, threads = {0};
+  std::string device = "cpu";
 };
 void declare(Arguments& arguments, ShapeLists& lists);
 std::vector<Shape> shapes_of(const ShapeLists& o);

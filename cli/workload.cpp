@@ -28,6 +28,11 @@ void fill(const Buffer& buffer, Type type, cases::Random& random) {
   }
 }
 
+// Where a problem reads an input: in the memory of its device.
+void* place_of(const Buffer& host, const GpuMemory& gpu, const Shape& shape) {
+  return shape.device.is_gpu() ? gpu.data() : host.data();
+}
+
 // An output that a problem is given: memory for it in `type`, whatever type the C interface was told.
 struct Output {
   tw_tensor* given;
@@ -69,22 +74,35 @@ Workload::Workload(const Shape& given_shape, const ScoreOptions& given_scores)
 void Workload::fill_randomly(uint64_t seed) {
   cases::Random random(seed);
   for (const Buffer* buffer : {&q, &k, &v, &dout}) fill(*buffer, shape.dtype, random);
+  upload();
+}
+
+void Workload::upload() {
+  if (!shape.device.is_gpu()) return;
+  const auto copy = [&](const Buffer& from, const char* name, GpuMemory& to) {
+    if (!to.data()) to = GpuMemory(shape.device.index, from.size(), name);
+    to.upload(from);
+  };
+  copy(q, "q", gpu_q), copy(k, "k", gpu_k), copy(v, "v", gpu_v), copy(dout, "dout", gpu_dout);
 }
 
 Call::Call(const Workload& workload, Pass pass, const PlanOptions& options, Type output_type) {
   Shape shape = workload.shape;
   shape.pass = pass;
+  if (output_type != Type::none) shape.device = {};  // the oracle's
   Described d = describe(shape, workload.scores);
   tw_attention& a = d.attention;
-  a.q.data = workload.q.data(), a.k.data = workload.k.data(), a.v.data = workload.v.data();
+  a.q.data = place_of(workload.q, workload.gpu_q, shape);
+  a.k.data = place_of(workload.k, workload.gpu_k, shape);
+  a.v.data = place_of(workload.v, workload.gpu_v, shape);
 
   Problem problem;
   std::vector<Output> outputs = {{&a.out, &problem.out}, {&a.lse, &problem.lse}};
   if (pass == Pass::backward) {
     forward_.reset(new Call(workload, Pass::forward, output_type == Type::none ? PlanOptions() : options, output_type));
     forward_->run();
-    a.out.data = forward_->outputs()[0].data, a.lse.data = forward_->outputs()[1].data;
-    d.grad.dout.data = workload.dout.data();
+    a.out.data = forward_->prepared().problem().out.data, a.lse.data = forward_->prepared().problem().lse.data;
+    d.grad.dout.data = place_of(workload.dout, workload.gpu_dout, shape);
     outputs = {{&d.grad.dq, &problem.dq}, {&d.grad.dk, &problem.dk}, {&d.grad.dv, &problem.dv}};
   }
   const auto type_of = [&](const tw_tensor& t) {
@@ -92,16 +110,29 @@ Call::Call(const Workload& workload, Pass pass, const PlanOptions& options, Type
   };
   for (const Output& output : outputs) {
     const int64_t elements = bytes_of(*output.given) / size_of(static_cast<Type>(output.given->dtype));
-    memory_.emplace_back(elements * size_of(type_of(*output.given)), "the outputs");
-    output.given->data = memory_.back().data();
+    const int64_t bytes = elements * size_of(type_of(*output.given));
+    memory_.emplace_back(bytes, "the outputs");
+    if (shape.device.is_gpu()) gpu_memory_.emplace_back(shape.device.index, bytes, "the outputs");
+    output.given->data = shape.device.is_gpu() ? gpu_memory_.back().data() : memory_.back().data();
   }
   check(make_problem(a, d.grad_or_null(), true, problem));
   for (const Output& output : outputs) {
     output.tensor->type = type_of(*output.given);
     outputs_.push_back(*output.tensor);
+    outputs_.back().data = memory_[outputs_.size() - 1].data();
   }
   if (forward_) problem.out.type = type_of(a.out), problem.lse.type = type_of(a.lse);
   prepared_ = Prepared(problem, options);
+}
+
+int64_t Call::gpu_bytes() const {
+  auto bytes = static_cast<int64_t>(plan().sizing.workspace_bytes);
+  for (const GpuMemory& memory : gpu_memory_) bytes += memory.size();
+  return bytes;
+}
+
+void Call::fetch() const {
+  for (size_t i = 0; i < gpu_memory_.size(); ++i) gpu_memory_[i].download(memory_[i]);
 }
 
 Call Call::oracle(const Workload& workload, Pass pass) {

@@ -1,17 +1,11 @@
-#include <algorithm>
-
 #include "api/structs.h"
-#include "core/device.h"
 #include "core/fields.h"
 #include "core/json_writer.h"
 #include "core/plan.h"
-#include "traffic/traffic.h"
+#include "traffic/roofline.h"
 
 namespace tilewise::api {
 namespace {
-
-constexpr double kBytesPerSecond = 20e9;      // a nominal memory: the roof, not a measurement
-constexpr double kFlopsPerCycle = 2 * 2 * 8;  // of a core: two units, multiply and add, eight lanes
 
 // f(tensor, axes) for each tensor of the call.
 template <class F>
@@ -62,12 +56,6 @@ void write_sizing(const Plan& plan, JsonWriter& json) {
   json.key("workspace_bytes").integer(static_cast<int64_t>(sizing.workspace_bytes));
 }
 
-double roofline_seconds(const Traffic& traffic, int workers) {
-  const double flops_per_second = this_cpu().clock_ghz * 1e9 * kFlopsPerCycle * workers;
-  const double bytes = static_cast<double>(traffic.bytes_read) + static_cast<double>(traffic.bytes_written);
-  return std::max(static_cast<double>(traffic.flops) / flops_per_second, bytes / kBytesPerSecond);
-}
-
 void write_traffic(const Plan& plan, const Problem& problem, JsonWriter& json) {
   const std::optional<Traffic> traffic = traffic_of(plan, problem);
   if (!traffic) {
@@ -75,7 +63,7 @@ void write_traffic(const Plan& plan, const Problem& problem, JsonWriter& json) {
     return;
   }
   json.key("flops").integer(traffic->flops).key("bytes").integer(traffic->bytes_read + traffic->bytes_written);
-  json.key("roofline_ms").real(1e3 * roofline_seconds(*traffic, plan.settings.workers));
+  json.key("roofline_ms").real(1e3 * roofline_seconds(plan, problem, *traffic));
 }
 
 // The kernels before the chosen one, which are better. One that would serve was passed over for one asked for by name.
