@@ -7,6 +7,16 @@ install(EXPORT tilewiseTargets NAMESPACE tilewise:: DESTINATION ${package_dir})
 install(DIRECTORY include/tilewise DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+# The CUDA back end lies beside libtilewise.so; whoever opens it looks there.
+if(TILEWISE_CUDA)
+  install(TARGETS tilewise_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
+  set_target_properties(tilewise PROPERTIES INSTALL_RPATH $ORIGIN)
+  if(TARGET tilewise_cli)
+    file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+    set_target_properties(tilewise_cli PROPERTIES INSTALL_RPATH $ORIGIN/${bin_to_lib})
+  endif()
+endif()
+
 configure_package_config_file(cmake/tilewiseConfig.cmake.in ${PROJECT_BINARY_DIR}/tilewiseConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tilewiseConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -43,8 +43,8 @@ void say_why_none(cudaError_t error, Text& why) {
   if (driver == 0) {
     why.format("no NVIDIA driver is installed");
   } else if (error == cudaErrorInsufficientDriver) {
-    why.format("the NVIDIA driver serves CUDA %d.%d; this build needs one for CUDA %d.%d or later", driver / 1000,
-               driver % 1000 / 10, built_with / 1000, built_with % 1000 / 10);
+    why.format("the NVIDIA driver serves CUDA %d.%d; this build needs one for CUDA %d.0 or later", driver / 1000,
+               driver % 1000 / 10, built_with / 1000);  // any driver of a major version serves all its runtimes
   } else if (error == cudaErrorNoDevice || error == cudaSuccess) {
     why.format("this process sees no NVIDIA GPU");
   } else {
