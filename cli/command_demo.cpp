@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/demo_data.h"
+#include "cli/demo_gpu.h"
 #include "cli/demo_summary.h"
 #include "cli/measured.h"
 #include "cli/progress.h"
@@ -28,6 +29,8 @@ Three ways to compute the same causal attention, their matrix products equally g
   FlashAttention-1   keys outside, queries inside: rescales the output in memory at each step
   tiled              queries outside, keys inside: the output stays in fast memory; the kernel that calls get
 
+Where there is a GPU, standard attention, FlashAttention-1 and FlashAttention-2 follow on it.
+
 Columns:
   max error   max |x - fp64| / max |fp64| against the same attention in double precision
   workspace   memory beside inputs and outputs
@@ -38,6 +41,7 @@ Examples:
   tilewise demo --tokens 2048
   tilewise demo --data my_layer.safetensors --json)";
 
+constexpr int64_t kGpuTokens = 4;  // so many times more than on the CPU
 constexpr int64_t kFirstTokens = 512, kBackwardTokens = 1024, kSampledRows = 32;
 
 class Demo {
@@ -64,6 +68,7 @@ class Demo {
     results_.backward[backward] = compare(backward, Pass::backward);
     progress_.clear();
     tell(fmt::format("\n{}\n{}", bold("What this shows"), demo_summary(results_)));
+    if (check_gpu(0).ok()) climb_on_gpu();
     if (options_.json) write_output(table_.render(Format::json));
     return exact_ ? ExitCode::ok : ExitCode::check_failed;
   }
@@ -74,6 +79,17 @@ class Demo {
     int64_t lengths = 1;
     for (int64_t tokens = kFirstTokens; tokens <= options_.tokens; tokens *= 2) ++lengths;
     return lengths * static_cast<int64_t>(kDemoAlgorithms);
+  }
+
+  // Standard attention, FlashAttention-1 and FlashAttention-2 on GPU 0, in bf16.
+  void climb_on_gpu() {
+    Table ladder = measured_table();
+    demo_on_gpu(data_, options_.tokens * kGpuTokens, ladder, [&](int64_t tokens, const char* kernel) {
+      progress_.show(done_, fmt::format("{} tokens on the GPU, {}", count_text(tokens), kernel));
+    });
+    tell(fmt::format("\n{}\n{}", bold("The same attention on the GPU, in bf16; error over 32 rows of each head"),
+                     ladder.render(Format::text)));
+    table_.add_rows_of(ladder);
   }
 
   void tell(const std::string& text) {
@@ -99,7 +115,7 @@ class Demo {
   }
 
   DemoLines compare(int64_t tokens, Pass pass) {
-    const Workload workload = data_.workload(tokens, pass, options_.threads, {});
+    const Workload workload = data_.workload({.tokens = tokens, .pass = pass, .threads = options_.threads});
     std::optional<Call> oracle;
     show_progress(tokens, "the fp64 reference");
     const bool every_row = tokens <= data_.tokens();

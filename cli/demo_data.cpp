@@ -1,7 +1,6 @@
 #include "cli/demo_data.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "cli/failure.h"
@@ -24,10 +23,13 @@ Buffer widen(const Array& array) {
   return wide;
 }
 
-// to = the rows of `from`, again and again.
-void repeat(const Buffer& from, const Buffer& to) {
-  for (int64_t at = 0; at < to.size(); at += from.size()) {
-    std::memcpy(to.data() + at, from.data(), static_cast<size_t>(std::min(from.size(), to.size() - at)));
+// to = the rows of `from`, again and again, in another type.
+void repeat(const Buffer& from, const Buffer& to, Type type) {
+  const int64_t count = from.size() / size_of(Type::f32), all = to.size() / size_of(type);
+  Tensor row;
+  row.data = to.data(), row.type = type;
+  for (int64_t at = 0; at < all; at += count) {
+    cpu::write_values(row, at, std::min(count, all - at), from.as<float>());
   }
 }
 
@@ -55,19 +57,20 @@ DemoData::DemoData(const std::string& path) {
   q_ = widen(q), k_ = widen(k), v_ = widen(v);
 }
 
-Workload DemoData::workload(int64_t tokens, Pass pass, int64_t threads, Device device) const {
+Workload DemoData::workload(const Wanted& wanted) const {
   Shape shape;
-  shape.pass = pass, shape.threads = threads, shape.device = device;
+  shape.pass = wanted.pass, shape.dtype = wanted.dtype;
+  shape.threads = wanted.threads, shape.device = wanted.device;
   shape.heads = heads_, shape.kv_heads = kv_heads_;
   shape.head_dim = shape.head_dim_v = head_dim_;
-  shape.seqlen_q = shape.seqlen_k = tokens;
+  shape.seqlen_q = shape.seqlen_k = wanted.tokens;
   ScoreOptions scores;
   scores.causal = true;
   Workload workload(shape, scores);
   workload.fill_randomly(1);
-  repeat(q_, workload.q);
-  repeat(k_, workload.k);
-  repeat(v_, workload.v);
+  repeat(q_, workload.q, shape.dtype);
+  repeat(k_, workload.k, shape.dtype);
+  repeat(v_, workload.v, shape.dtype);
   workload.upload();
   return workload;
 }

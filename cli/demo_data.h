@@ -19,9 +19,16 @@ class DemoData {
   int64_t kv_heads() const { return kv_heads_; }
   int64_t head_dim() const { return head_dim_; }
 
-  // The first `tokens` rows in fp32, which holds their values exactly; beyond the last row it starts again with the
-  // first. A backward workload gets a random gradient of out.
-  Workload workload(int64_t tokens, Pass pass, int64_t threads, Device device) const;
+  // The first `tokens` rows; beyond the last row it starts again with the first. fp32 holds their values exactly, and
+  // so does bf16 if the file does. A backward workload gets a random gradient of out.
+  struct Wanted {
+    int64_t tokens;
+    Pass pass = Pass::forward;
+    Type dtype = Type::f32;
+    int64_t threads = 0;
+    Device device = {};
+  };
+  Workload workload(const Wanted& wanted) const;
 
  private:
   int64_t tokens_, heads_, kv_heads_, head_dim_;

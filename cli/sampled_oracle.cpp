@@ -5,18 +5,21 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/common/element_values.h"
+
 namespace tilewise::cli {
 
 double sampled_error(const Workload& workload, const Call& call, int64_t rows) {
   const Shape& s = workload.shape;
-  const int64_t count = std::min(rows, s.seqlen_q), width = s.heads * s.head_dim, out_width = s.heads * s.head_dim_v;
+  const int64_t count = std::min(rows, s.seqlen_q), out_width = s.heads * s.head_dim_v;
+  const int64_t row_bytes = s.heads * s.head_dim * size_of(s.dtype);
   std::vector<int32_t> positions;
-  std::vector<float> queries;
+  std::vector<char> queries;
   for (int64_t i = 1; i <= count; ++i) {
     const int64_t row = i * s.seqlen_q / count - 1;
     positions.push_back(static_cast<int32_t>(row));
-    const float* const q = workload.q.as<float>() + row * width;
-    queries.insert(queries.end(), q, q + width);
+    const char* const q = workload.q.data() + row * row_bytes;
+    queries.insert(queries.end(), q, q + row_bytes);
   }
   std::vector<double> right(static_cast<size_t>(count * out_width));
 
@@ -35,13 +38,12 @@ double sampled_error(const Workload& workload, const Call& call, int64_t rows) {
   options.force = "reference";
   Prepared(problem, options).run();
 
-  const auto* const out = reinterpret_cast<const float*>(call.outputs()[0].data);
   double difference = 0, size = 0;
+  std::vector<double> got(static_cast<size_t>(out_width));
   for (size_t i = 0; i < right.size(); ++i) {
-    const auto row = static_cast<size_t>(positions[i / static_cast<size_t>(out_width)]);
-    const double got =
-        static_cast<double>(out[row * static_cast<size_t>(out_width) + i % static_cast<size_t>(out_width)]);
-    const double gap = std::fabs(got - right[i]);
+    const size_t row = i / got.size(), column = i % got.size();
+    if (column == 0) cpu::read_values(call.outputs()[0], positions[row] * out_width, out_width, got.data());
+    const double gap = std::fabs(got[column] - right[i]);
     if (!(gap <= difference)) difference = gap;  // also a NaN, which stays
     size = std::max(size, std::fabs(right[i]));
   }

@@ -52,6 +52,7 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }  // one cell a column
+  void add_rows_of(const Table& other) { rows_.insert(rows_.end(), other.rows_.begin(), other.rows_.end()); }
   bool empty() const { return rows_.empty(); }
   std::string render(Format format) const;
 
