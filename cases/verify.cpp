@@ -28,7 +28,7 @@ class Trial {
   // False if the kernel refused.
   bool run_forward(const Expected& expected) {
     forward_ = expected.exact;
-    if (options_.kernel && !has_kernel(options_.kernel, Pass::forward)) return true;
+    if (options_.kernel && !has_kernel(options_.kernel, Pass::forward, options_.device_type)) return true;
     const Outputs outputs = data_.outputs();
     if (!run_pass(expected, Pass::forward, outputs)) return false;
     if (case_.lse) forward_ = outputs;
@@ -36,13 +36,14 @@ class Trial {
   }
 
   bool run_backward(const Expected& expected) {
-    if (!case_.backward || (options_.kernel && !has_kernel(options_.kernel, Pass::backward))) return true;
+    if (!case_.backward || (options_.kernel && !has_kernel(options_.kernel, Pass::backward, options_.device_type)))
+      return true;
     return run_pass(expected, Pass::backward, backward_outputs(data_, forward_));
   }
 
   bool run_pass(const Expected& expected, Pass pass, const Outputs& outputs) {
     RunOptions run;
-    run.kernel = options_.kernel, run.threads = options_.threads;
+    run.kernel = options_.kernel, run.threads = options_.threads, run.device_type = options_.device_type;
     Plan plan;
     const Status status = run_case(data_, pass, run, outputs, plan);
     if (status.code == TW_UNSUPPORTED) {
@@ -77,8 +78,8 @@ class Trial {
 
 }  // namespace
 
-bool has_kernel(const char* part, Pass pass) {
-  for (const Kernel* kernel : kernels(TW_CPU))
+bool has_kernel(const char* part, Pass pass, int32_t device_type) {
+  for (const Kernel* kernel : kernels(device_type))
     if (kernel->pass == pass && names_kernel(part, kernel->name)) return true;
   return false;
 }

@@ -17,6 +17,7 @@ struct VerifyOptions {
   uint64_t seed = 1;
   int64_t first = 0;  // index to start at: (seed, index) replays a problem; first + kMostDraws * count <= 2^63 - 1
   int threads = 0;
+  int32_t device_type = TW_CPU;
 };
 
 struct VerifyFailure {
@@ -37,8 +38,8 @@ struct VerifyReport {
   std::vector<VerifyFailure> failures;      // the first few
 };
 
-// True if the table has a kernel of that name for the pass.
-bool has_kernel(const char* part, Pass pass);
+// True if the table of the device has a kernel of that name for the pass.
+bool has_kernel(const char* part, Pass pass, int32_t device_type);
 
 // Draws problems until `count` have run or a kernel has refused nine in ten. `progress` is called after each.
 VerifyReport verify(const VerifyOptions& options, const std::function<void(const VerifyReport&)>& progress);

@@ -15,7 +15,7 @@ namespace tilewise::cli {
 namespace {
 
 struct VerifyCommandOptions {
-  std::string kernel;
+  std::string kernel, device = "cpu";
   int64_t count = 200, seed = 1, first = 0, threads = 0;
   FormatOptions format;
 };
@@ -33,6 +33,7 @@ Exit code 1: a result is wrong, or more than a tenth of the problems were refuse
 Examples:
   tilewise verify
   tilewise verify --kernel v1 --count 1000 --seed 7
+  tilewise verify --device cuda
   tilewise verify --seed 7 --first 412 --count 1          runs problem 412 of seed 7 again)";
 
 // More than a kernel may that serves what the contract describes.
@@ -63,8 +64,8 @@ Table table_of(const cases::VerifyReport& report, const VerifyCommandOptions& o)
 void complain_of_failures(const cases::VerifyReport& report, const VerifyCommandOptions& o) {
   const std::string kernel = o.kernel.empty() ? "" : " --kernel " + o.kernel;
   for (const cases::VerifyFailure& failure : report.failures) {
-    complain(fmt::format("{}: {}; problem: {}; again: tilewise verify --seed {} --first {} --count 1{}", failure.kernel,
-                         failure.what, failure.name, o.seed, failure.index, kernel));
+    complain(fmt::format("{}: {}; problem: {}; again: tilewise verify --seed {} --first {} --count 1{} --device {}",
+                         failure.kernel, failure.what, failure.name, o.seed, failure.index, kernel, o.device));
   }
 }
 
@@ -80,6 +81,10 @@ ExitCode verify(const VerifyCommandOptions& o) {
   options.count = o.count, options.first = o.first;
   options.seed = static_cast<uint64_t>(o.seed), options.threads = static_cast<int>(o.threads);
   check_kernel_option(o.kernel);
+  const Device device = device_named(o.device);
+  if (device.index != 0) fail(ExitCode::usage, "--device: {} is not cuda:0; problems are verified on GPU 0", o.device);
+  if (device.is_gpu()) check(check_gpu(0));
+  options.device_type = device.type;
   Progress progress(o.count);
   const cases::VerifyReport report = cases::verify(options, [&](const cases::VerifyReport& so_far) {
     progress.show(so_far.run, fmt::format("problems, {} wrong", so_far.failed));
@@ -101,6 +106,7 @@ Action declare_verify(Arguments& arguments) {
   arguments.integer("--first", o->first, {0, INT64_MAX - cases::kMostDraws * kMostProblems},
                     "problem of the seed to start with");
   arguments.integer("--threads", o->threads, {0, kMostThreads}, "threads, 0 = as each problem says");
+  arguments.text("--device", o->device, "DEVICE", "where to compute: cpu or cuda");
   declare(arguments, o->format);
   return [o] { return verify(*o); };
 }
