@@ -33,6 +33,12 @@ struct Reach {
   bool empty() const { return begin == end; }
 };
 
+Status status_of(const tw_fault& fault) {
+  if (fault.code == 0) return {};
+  return failure(TW_INVALID_ARGUMENT, "fault %d of sequence %d: element %d is %d", fault.code, fault.sequence,
+                 fault.index, fault.value);
+}
+
 }  // namespace
 
 DeviceCopy::DeviceCopy(Problem& problem, uint64_t workspace_bytes)
@@ -51,6 +57,7 @@ DeviceCopy::~DeviceCopy() {
 }
 
 void DeviceCopy::find_blocks(const Problem& problem) {
+  blocks_ = {{reinterpret_cast<char*>(&fault_), sizeof fault_, 0, true}};
   std::vector<Block> found;
   each_tensor(problem, [&](const char*, const Tensor& tensor, Role role) {
     const Reach reach(tensor);
@@ -59,10 +66,10 @@ void DeviceCopy::find_blocks(const Problem& problem) {
   });
   std::sort(found.begin(), found.end(), [](const Block& a, const Block& b) { return a.host < b.host; });
   for (const Block& block : found) {
-    Block* last = blocks_.empty() ? nullptr : &blocks_.back();
-    if (last && block.host < last->host + last->bytes) {
-      last->bytes = std::max(last->bytes, block.host + block.bytes - last->host);
-      last->written |= block.written;
+    Block& last = blocks_.back();
+    if (blocks_.size() > 1 && block.host < last.host + last.bytes) {
+      last.bytes = std::max(last.bytes, block.host + block.bytes - last.host);
+      last.written |= block.written;
     } else {
       blocks_.push_back(block);
     }
@@ -110,7 +117,7 @@ Status DeviceCopy::fetch() {
     accept(block.place, block.bytes);
   }
   const auto [was, is] = std::mismatch(image_.begin(), image_.end(), after.begin());
-  if (was == image_.end()) return {};
+  if (was == image_.end()) return status_of(fault_);
   const int64_t place = was - image_.begin();
   const bool input = std::any_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
     return place >= block.place && place < block.place + block.bytes;

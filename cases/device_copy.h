@@ -18,9 +18,10 @@ class DeviceCopy {
 
   const Status& status() const { return status_; }
   char* workspace() const { return device_ + workspace_; }  // full of NaN
+  tw_fault* fault() const { return reinterpret_cast<tw_fault*>(device_ + blocks_[0].place); }
 
   // Waits for the default stream and copies back what the pass writes, gaps included. TW_INTERNAL if anything else has
-  // changed: an input, or bytes around the tensors and the workspace.
+  // changed: an input, or bytes around the tensors and the workspace. TW_INVALID_ARGUMENT if a fault was recorded.
   Status fetch();
 
  private:
@@ -37,8 +38,9 @@ class DeviceCopy {
 
   int32_t gpu_;
   uint64_t workspace_bytes_, workspace_ = 0;
-  std::vector<Block> blocks_;
-  std::vector<char> image_;  // what the allocation holds before the call
+  tw_fault fault_ = {};
+  std::vector<Block> blocks_;  // that of fault_ first
+  std::vector<char> image_;    // what the allocation holds before the call
   char* device_ = nullptr;
   Status status_;
 };

@@ -129,6 +129,7 @@ Status run_on_gpu(const Plan& plan, Problem problem) {
   if (!copy.status().ok()) return copy.status();
   Launch launch;
   launch.workspace = copy.workspace();
+  launch.fault = copy.fault();
   Status status = cuda_backend()->check_memory(problem, launch);
   if (status.ok()) status = run_plan(plan, problem, launch);
   const Status fetched = copy.fetch();

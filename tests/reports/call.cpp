@@ -16,7 +16,6 @@ Call::Call(Type type, Sizes s, Layout layout) : sizes(s), type(type) {
   lse = Stored(Type::f32, {s.batch, s.heads, s.seqlen_q, 1}, Layout::rows_outside, true);
   TW_INIT(a);
   TW_INIT(g);
-  a.device_type = TW_CPU;
 }
 
 void Call::fill(Stored& t, double value) {
@@ -36,6 +35,7 @@ Status Call::backward(const char* kernel) { return run(kernel, true); }
 Status Call::run(const char* kernel, bool backward) {
   a.q = q.view(), a.k = k.view(), a.v = v.view(), a.out = out.view(), a.lse = lse.view();
   g.dout = dout.view(), g.dq = dq.view(), g.dk = dk.view(), g.dv = dv.view();
+  a.device_type = device_of(kernel);
   if (adjust) adjust(a, g);
   const tw_attention_grad* grad = backward ? &g : nullptr;
   Problem problem;
@@ -43,6 +43,8 @@ Status Call::run(const char* kernel, bool backward) {
   Plan plan;
   return cases::run_problem(problem, {.kernel = kernel}, plan);
 }
+
+int32_t device_of(std::string_view kernel) { return kernel.substr(0, 5) == "cuda." ? TW_CUDA : TW_CPU; }
 
 Stored int32s(const std::vector<int64_t>& values) {
   Stored t(Type::i32, {static_cast<int64_t>(values.size()), 1, 1, 1});
@@ -129,13 +131,21 @@ void expect_like_reference(Call& c, const char* kernel, bool backward) {
   compare("dq", c.dq, want.dq), compare("dk", c.dk, want.dk), compare("dv", c.dv, want.dv);
 }
 
+void expect_bad_number(const Status& status, const char* tensor) {
+  EXPECT_EQ(status.code, TW_INVALID_ARGUMENT);
+  const std::string_view message = status.message.chars;
+  EXPECT_TRUE(message.find(tensor) != message.npos || message.substr(0, 5) == "fault") << message;
+}
+
 std::vector<std::string> kernels_here() {
   std::vector<std::string> names;
-  for (const Kernel* kernel : kernels(TW_CPU)) {
-    Text why_not;
-    if (kernel->pass != Pass::forward || !kernel->runs_on(0, why_not)) continue;
-    const std::string_view name = kernel->name;
-    names.emplace_back(name.substr(0, name.rfind('.')));  // without ".forward": the name of the backward, too
+  for (const int32_t device_type : {TW_CPU, TW_CUDA}) {
+    for (const Kernel* kernel : kernels(device_type)) {
+      Text why_not;
+      if (kernel->pass != Pass::forward || !kernel->runs_on(0, why_not)) continue;
+      const std::string_view name = kernel->name;
+      names.emplace_back(name.substr(0, name.rfind('.')));  // without ".forward": the name of the backward, too
+    }
   }
   return names;
 }

@@ -49,6 +49,8 @@ struct Call {
   Status run(const char* kernel, bool backward);
 };
 
+int32_t device_of(std::string_view kernel);
+
 Stored int32s(const std::vector<int64_t>& values);
 Stored floats(const std::vector<double>& values);
 
@@ -67,10 +69,14 @@ void expect_mean(const Call& c, int64_t b, int64_t i, int64_t h, int64_t lo, int
 // out, and after a backward dq, dk, dv, equal those of the reference kernel on the same call.
 void expect_like_reference(Call& c, const char* kernel, bool backward = true);
 
+// A call with bad numbers in a length or an offset: the CPU refuses it and names the tensor; a GPU records a fault.
+void expect_bad_number(const Status& status, const char* tensor);
+
 // Every kernel that runs here. A rung that refuses a problem by name skips the test.
 class EveryKernel : public testing::TestWithParam<std::string> {
  protected:
   const char* kernel() const { return GetParam().c_str(); }
+  bool on_gpu() const { return device_of(kernel()) == TW_CUDA; }
 };
 std::vector<std::string> kernels_here();
 std::string test_name(const testing::TestParamInfo<std::string>& info);

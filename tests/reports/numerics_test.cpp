@@ -213,6 +213,7 @@ TEST_P(Numerics, llama_cpp_29034) {
     c.fill(c.v, 1);
     c.a.softcap = 30;
     expect_like_reference(c, kernel());
+    if (IsSkipped()) return;
     for (int64_t d = 0; d < 64; ++d) EXPECT_NEAR(c.out.at(0, 0, 0, d), 1, 1e-6);
   }
 }

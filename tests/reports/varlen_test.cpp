@@ -1,5 +1,4 @@
 // Reports about packed sequences, lengths and caches.
-#include <cstring>
 
 #include "reports/call.h"
 
@@ -117,8 +116,12 @@ TEST_P(Varlen, flash_attention_1773) {
     c.a.max_seqlen_q = c.a.max_seqlen_k = most;
     const Status status = c.forward(kernel());
     if (status.code == TW_UNSUPPORTED) GTEST_SKIP();
-    EXPECT_EQ(status.code, most == 0 || most >= 200 ? TW_OK : TW_INVALID_ARGUMENT) << most;
-    EXPECT_TRUE(status.ok() || std::strstr(status.message.chars, "max_seqlen")) << status.message.chars;
+    SCOPED_TRACE(most);
+    if (most == 0 || most >= 200) {
+      EXPECT_TRUE(status.ok()) << status.message.chars;
+    } else {
+      expect_bad_number(status, "max_seqlen");
+    }
   }
 }
 
@@ -133,9 +136,8 @@ TEST_P(Varlen, flash_attention_742) {
   };
   if (with([](tw_attention&) {}).code == TW_UNSUPPORTED) GTEST_SKIP();
   const auto refused = [&](const char* what, const std::function<void(tw_attention&)>& change) {
-    const Status status = with(change);
-    EXPECT_EQ(status.code, TW_INVALID_ARGUMENT) << what;
-    EXPECT_NE(std::strstr(status.message.chars, "cu_seqlens_k"), nullptr) << what << ": " << status.message.chars;
+    SCOPED_TRACE(what);
+    expect_bad_number(with(change), "cu_seqlens_k");
   };
   refused("int64", [](tw_attention& a) { a.cu_seqlens_k.dtype = TW_I64; });
   const Stored falling = int32s({0, 25, 20}), late = int32s({1, 5, 20}), far = int32s({0, 5, 21});
@@ -184,9 +186,9 @@ TEST_P(Varlen, xformers_1122) {
     c.fill_normal(59);
     c.cu_k = int32s({0, 20});
     const Status status = c.forward(kernel());
-    EXPECT_EQ(status.code, TW_INVALID_ARGUMENT);
-    EXPECT_NE(std::strstr(status.message.chars, "cu_seqlens_k"), nullptr) << status.message.chars;
-    EXPECT_TRUE(std::isnan(c.out.at(0, 0, 0, 0))) << "outputs stay untouched";
+    if (status.code == TW_UNSUPPORTED) GTEST_SKIP() << status.message.chars;
+    expect_bad_number(status, "cu_seqlens_k");
+    EXPECT_TRUE(on_gpu() || std::isnan(c.out.at(0, 0, 0, 0))) << "outputs stay untouched";
   }
 }
 
@@ -247,7 +249,7 @@ TEST_P(Varlen, flash_attention_772) {
   for (const int64_t bad : {-1, 5}) {
     const Stored wrong = int32s({1, 2, bad, 4});
     indexed.a.batch_index_k = wrong.view();
-    EXPECT_EQ(indexed.forward(kernel()).code, TW_INVALID_ARGUMENT);
+    expect_bad_number(indexed.forward(kernel()), "batch_index_k");
   }
 }
 
