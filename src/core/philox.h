@@ -48,8 +48,9 @@ TILEWISE_INLINE static constexpr uint32_t dropout_bits(uint64_t key, int64_t key
   const PhiloxBlock block = philox({dropout_group(key_position), static_cast<uint32_t>(row_position),
                                     static_cast<uint32_t>(head), static_cast<uint32_t>(sequence)},
                                    key);
-  const int place = dropout_place(key_position);
-  return block.word[place / 2] >> (place % 2 * 16) & 0xffff;
+  const int place = dropout_place(key_position);  // words are selected, not indexed: GPUs cannot index registers
+  const uint32_t even = place & 4 ? block.word[2] : block.word[0], odd = place & 4 ? block.word[3] : block.word[1];
+  return (place & 2 ? odd : even) >> (place % 2 * 16) & 0xffff;
 }
 
 }  // namespace tilewise

@@ -7,4 +7,6 @@ namespace tilewise::cuda {
 
 std::span<const Kernel* const> kernels();
 
+extern const Kernel plain_forward, plain_backward;
+
 }  // namespace tilewise::cuda
