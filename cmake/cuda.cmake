@@ -2,6 +2,14 @@
 # sanitizer, nor for another processor.
 set(oldest_nvcc 12.0)
 
+if(TILEWISE_CUDA AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(TILEWISE_NVCC nvcc PATHS /usr/local/cuda/bin)
+  mark_as_advanced(TILEWISE_NVCC)
+  if(TILEWISE_NVCC)
+    set(ENV{CUDACXX} ${TILEWISE_NVCC})
+  endif()
+endif()
+
 if(TILEWISE_CUDA STREQUAL AUTO)
   set(TILEWISE_CUDA OFF)
   if(NOT TILEWISE_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
@@ -25,12 +33,8 @@ elseif(TILEWISE_CUDA)
     message(FATAL_ERROR "TILEWISE_CUDA=ON goes with neither TILEWISE_SANITIZE nor a cross compiler")
   endif()
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    find_program(TILEWISE_NVCC nvcc)
-    mark_as_advanced(TILEWISE_NVCC)
-    if(NOT TILEWISE_NVCC)
-      message(FATAL_ERROR "TILEWISE_CUDA=ON needs nvcc ${oldest_nvcc} or later: on the PATH, or named by the environment's "
-        "CUDACXX or by -DCMAKE_CUDA_COMPILER. TILEWISE_CUDA=OFF leaves the CUDA back end out.")
-    endif()
+    message(FATAL_ERROR "TILEWISE_CUDA=ON needs nvcc ${oldest_nvcc} or later: on the PATH, or named by the environment's "
+      "CUDACXX or by -DCMAKE_CUDA_COMPILER. TILEWISE_CUDA=OFF leaves the CUDA back end out.")
   endif()
 endif()
 
