@@ -27,7 +27,7 @@ class QueryGradient {
 
  public:
   TILEWISE_DEVICE QueryGradient(const Problem& p, const Tensor& shifts, const Sequence& s, int64_t h, int64_t first)
-      : p_(p), rows_(p, s, h, first), dropout_key_(key_of_dropout(p)) {
+      : p_(p), rows_(p, s, h, first), dropout_key_(dropout_key(p)) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t i = rows_.row[r].i;
@@ -113,7 +113,7 @@ class KeyGradient {
 
  public:
   TILEWISE_DEVICE KeyGradient(const Problem& p, const Tensor& shifts, const Sequence& s, int64_t kv, int64_t first)
-      : p_(p), shifts_(shifts), s_(s), kv_(kv), first_(first), dropout_key_(key_of_dropout(p)) {
+      : p_(p), shifts_(shifts), s_(s), kv_(kv), first_(first), dropout_key_(dropout_key(p)) {
 #pragma unroll
     for (int r = 0; r < kKeys; ++r) {
       const int64_t j = lesser(first + r, s.keys - 1);

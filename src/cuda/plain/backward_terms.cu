@@ -114,7 +114,7 @@ template <int kStrips>
 class BiasRow {
  public:
   TILEWISE_DEVICE BiasRow(const Problem& p, const Tensor& shifts, const Sequence& s, int64_t h, int64_t i)
-      : p_(p), row_(p, s, h, i), gradient_(row_gradient(p, shifts, s, h, i)), dropout_key_(key_of_dropout(p)) {
+      : p_(p), row_(p, s, h, i), gradient_(row_gradient(p, shifts, s, h, i)), dropout_key_(dropout_key(p)) {
     if (!gradient_.is_live()) row_.live[0] = {};
   }
 

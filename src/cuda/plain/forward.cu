@@ -5,7 +5,7 @@
 namespace tilewise::cuda::plain {
 namespace {
 
-// The sum of exp(score - top) over the keys so far, with O before its division; +inf of NaN scores shows in the sum.
+// exp(score - top) of the keys so far: their sum, and O before it is divided. A NaN, which top leaves out, is in both.
 template <int kStrips>
 struct SoftmaxRow {
   float top = -INFINITY;
@@ -33,12 +33,12 @@ struct SoftmaxRow {
     return higher + logf(total);
   }
 
-  // The result over other keys joins; an empty side leaves the other as it is. Both end as merged.
+  // The result over other keys joins; an empty side leaves the other as it is.
   TILEWISE_DEVICE void merge(const float (&prior_out)[kStrips], float prior_lse, float& lse) {
+    if (prior_lse == -INFINITY) return;
+    const bool empty = lse == -INFINITY;
     const float higher = fmaxf(lse, prior_lse);
     const float own = expf(lse - higher), prior = expf(prior_lse - higher), total = own + prior;
-    const bool alone = prior_lse == -INFINITY, empty = lse == -INFINITY;
-    if (alone) return;
 #pragma unroll
     for (int c = 0; c < kStrips; ++c) {
       out[c] = empty ? prior_out[c] : own / total * out[c] + prior / total * prior_out[c];
@@ -53,7 +53,7 @@ class ForwardRows {
 
  public:
   TILEWISE_DEVICE ForwardRows(const Problem& p, const Sequence& s, int64_t h, int64_t first)
-      : p_(p), rows_(p, s, h, first), dropout_key_(p.dropout.threshold ? dropout_key(p) : 0) {
+      : p_(p), rows_(p, s, h, first), dropout_key_(dropout_key(p)) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) read_row(p.q, row_offset(p.q, s, rows_.row[r].i, h), q_[r]);
   }

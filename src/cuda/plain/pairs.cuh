@@ -32,7 +32,4 @@ TILEWISE_DEVICE PairGradient pair_gradient(const Problem& p, uint64_t key, const
   return {probability * z, ds, ds * score.slope * p.softmax_scale};
 }
 
-// dropout_key(p), where there is dropout.
-TILEWISE_DEVICE uint64_t key_of_dropout(const Problem& p) { return p.dropout.threshold ? dropout_key(p) : 0; }
-
 }  // namespace tilewise::cuda::plain
