@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from typing import Any, TypeVar
 
 F32, F16, BF16 = 1, 2, 3
-CPU = 1
-CAUSAL = 1 << 0
+CPU, CUDA = 1, 2
+CAUSAL, DETERMINISTIC = 1 << 0, 1 << 8
 
 
 class Tensor(ctypes.Structure):
@@ -91,6 +92,13 @@ class Library:
         gradients = ctypes.byref(grad) if grad else None
         self.check(self.lib.tw_attention_plan(ctypes.byref(problem), gradients, ctypes.byref(plan)))
         return plan
+
+    def explain(self, problem: Attention, grad: AttentionGrad | None = None) -> dict[str, Any]:
+        text = ctypes.create_string_buffer(1 << 16)
+        gradients = ctypes.byref(grad) if grad else None
+        self.lib.tw_attention_explain(ctypes.byref(problem), gradients, text, ctypes.c_size_t(len(text)))
+        said: dict[str, Any] = json.loads(text.value)
+        return said
 
     def run(self, plan: Plan, problem: Attention, grad: AttentionGrad | None, execution: Exec) -> None:
         gradients = ctypes.byref(grad) if grad else None

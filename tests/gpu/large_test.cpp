@@ -152,7 +152,7 @@ TEST_P(Large, flash_attention_2260) {
 }
 
 TEST_P(Large, RowsPastTwoToThe31) {
-  check(Type::bf16, {.batch = 1, .rows = 131072 + 300, .keys = 40, .heads = 128, .heads_kv = 2, .dim = 128}, true);
+  check(Type::bf16, {.batch = 1, .rows = 131072 + 300, .keys = 40, .heads = 128, .heads_kv = 128, .dim = 128}, true);
 }
 
 TEST_P(Large, KeysPastTwoToThe31) {
