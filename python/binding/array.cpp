@@ -1,20 +1,33 @@
 #include "binding/array.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
 #include "binding/foreign.h"
+#include "binding/gpu_arrays.h"
 #include "binding/numpy.h"
 #include "binding/options.h"
 
 namespace tilewise::python {
 namespace {
 
-// A view: (address, name of the type, shape, strides in elements or None for row-major). For callers who know their
-// memory; address 0 describes an array without memory, which explain() takes.
+// DLPack's (type, index).
+dlpack::Device read_device(nb::handle device, const char* name) {
+  if (!PyTuple_Check(device.ptr()) || nb::len(device) != 2) {
+    raise(PyExc_TypeError, "%s: the device of a view is a tuple (type, index) of DLPack", name);
+  }
+  return {number_of<int32_t>(nb::object(device[0]), name), number_of<int32_t>(nb::object(device[1]), name)};
+}
+
+// A view: (address, name of the type, shape, strides in elements or None for row-major[, device]). For callers who know
+// their memory; address 0 describes an array without memory, which explain() takes.
 Array read_view(nb::handle view, const char* name) {
-  if (nb::len(view) != 4) raise(PyExc_TypeError, "%s: a view is a tuple (address, dtype, shape, strides)", name);
+  const size_t parts = nb::len(view);
+  if (parts != 4 && parts != 5) {
+    raise(PyExc_TypeError, "%s: a view is a tuple (address, dtype, shape, strides[, device])", name);
+  }
   const nb::object type_object(view[1]), shape(view[2]), strides(view[3]);
   if (!PyUnicode_Check(type_object.ptr())) {
     raise(PyExc_TypeError, "%s: the type of a view is %U; it takes a name", name, shown(type_object).ptr());
@@ -26,6 +39,7 @@ Array read_view(nb::handle view, const char* name) {
 
   Array array;
   array.dtype = type->code;
+  if (parts == 5) array.device = read_device(nb::object(view[4]), name);
   array.data = PyLong_AsVoidPtr(nb::object(view[0]).ptr());
   if (!array.data && PyErr_Occurred()) throw nb::python_error();
   array.rank = static_cast<int>(nb::len(shape));
@@ -80,6 +94,11 @@ void raise_unknown_type(const char* array_name, const char* type_name) {
         array_name, type_name);
 }
 
+Arrays::Arrays(bool heads_first, nb::handle stream) : heads_first_(heads_first) {
+  held_.reserve(kUsual);
+  if (!stream.is_none()) stream_ = {.handle = number_of<uint64_t>(stream, "stream"), .is_given = true};
+}
+
 Arrays::~Arrays() {
   for (dlpack::Managed* managed : managed_) {
     if (managed->deleter) managed->deleter(managed);
@@ -94,8 +113,11 @@ Array Arrays::open(nb::handle object, const char* name) {
   if (numpy::is_array(object)) return numpy::read(object, name);
   if (PyTuple_Check(object.ptr())) return read_view(object, name);
   Array array;
-  return foreign::lend(object, name, array) ? array : import(object, name);
+  if (foreign::lend(object, name, stream_, array)) return array;
+  return gpu_arrays::has_only_interface(object) ? read_interface(object, name) : import(object, name);
 }
+
+void* Arrays::stream() const { return std::bit_cast<void*>(stream_.handle.value_or(0)); }
 
 tw_tensor Arrays::fit(const Array& array, const Place& place) {
   check_axes(array, place);
@@ -114,7 +136,7 @@ tw_tensor Arrays::fit(const Array& array, const Place& place) {
 
 // By __dlpack__, which gives a capsule with memory to be handed back.
 Array Arrays::import(nb::handle object, const char* name) {
-  const nb::object capsule = foreign::capsule_of(object, name);
+  const nb::object capsule = foreign::capsule_of(object, name, stream_);
   // What is taken must find room at once, or its memory would never go back.
   versioned_.reserve(versioned_.size() + 1), managed_.reserve(managed_.size() + 1);
   if (auto* managed = foreign::take<dlpack::VersionedManaged>(capsule)) {
@@ -133,11 +155,38 @@ Array Arrays::import(nb::handle object, const char* name) {
   return foreign::read(managed->tensor, name);
 }
 
+// By __cuda_array_interface__, which names a stream but puts nothing in order with another one.
+Array Arrays::read_interface(nb::handle object, const char* name) {
+  const nb::object told = gpu_arrays::view(object, name), stream(told[1]);
+  const uintptr_t handle = stream.is_none() ? 0 : number_of<uint64_t>(stream, "stream");
+  if (!stream_.handle) stream_.handle = handle;
+  if (!stream.is_none() && !stream_.is_given && handle != stream_.handle) {
+    raise(PyExc_ValueError, "%s is in use on stream %zu, and the call runs on stream %zu; synchronise, and give stream=",
+          name, handle, *stream_.handle);
+  }
+  return read_view(nb::object(told[0]), name);
+}
+
+namespace {
+
+std::string name_of(dlpack::Device device) {
+  if (device.type == dlpack::kCpu) return "cpu";
+  if (device.type == dlpack::kCuda) return "cuda:" + std::to_string(device.index);
+  return "DLPack device (" + std::to_string(device.type) + ", " + std::to_string(device.index) + ")";
+}
+
+}  // namespace
+
 void Arrays::check_device(const Array& array, const char* name) {
-  if (!first_name_) first_name_ = name, device_ = array.device;
+  if (!first_name_) {
+    first_name_ = name, device_ = array.device;
+    if (stream_.is_given && !on_gpu()) {
+      raise(PyExc_ValueError, "stream is given but %s is on %s, which has no streams", name, name_of(device_).c_str());
+    }
+  }
   if (array.device == device_) return;
-  raise(PyExc_ValueError, "%s is on DLPack device (%d, %d) but %s is on (%d, %d); all arrays are on one device", name,
-        array.device.type, array.device.index, first_name_, device_.type, device_.index);
+  raise(PyExc_ValueError, "%s is on %s but %s is on %s; all arrays are on one device", name,
+        name_of(array.device).c_str(), first_name_, name_of(device_).c_str());
 }
 
 }  // namespace tilewise::python

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "binding/dlpack.h"
@@ -45,6 +46,13 @@ struct Array {
   bool writable = true;  // false where its library says so; DLPack 0 and lent arrays do not tell
 };
 
+// The stream of a GPU that a call runs on: the one that is given; otherwise the one that the library of its first array
+// works on at present. Empty until that is known.
+struct Stream {
+  std::optional<uintptr_t> handle;
+  bool is_given = false;
+};
+
 // What the array for a field of the C interface must be like.
 struct Place {
   const char* name;
@@ -66,12 +74,14 @@ constexpr Place written(Place place) {
 // The arrays of one call: reads them, holds them to one device, keeps them and what they lend until the call ends.
 class Arrays {
  public:
-  explicit Arrays(bool heads_first) : heads_first_(heads_first) { held_.reserve(kUsual); }
+  // stream: a cudaStream_t as an int, or None.
+  Arrays(bool heads_first, nb::handle stream);
   ~Arrays();
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;
 
-  // Any array: NumPy's, one with __dlpack__, or a view as a tuple (address, dtype name, shape, strides or None).
+  // Any array: NumPy's, one with __dlpack__ or __cuda_array_interface__, or a view as a tuple (address, dtype name,
+  // shape, strides or None[, device]). What lies on a GPU is ready for work on the stream.
   Array open(nb::handle object, const char* name);
   // The array as the tensor of a field.
   tw_tensor fit(const Array& array, const Place& place);
@@ -80,14 +90,18 @@ class Arrays {
   // Whether an array of so many axes has heads before tokens at this place.
   bool swaps(const Place& place, int rank) const { return place.has_heads && heads_first_ && rank == 4; }
   dlpack::Device device() const { return device_; }
+  bool on_gpu() const { return device_.type == dlpack::kCuda; }
+  void* stream() const;
 
  private:
   static constexpr size_t kUsual = 8;  // arrays of most calls
 
   Array import(nb::handle object, const char* name);
+  Array read_interface(nb::handle object, const char* name);
   void check_device(const Array& array, const char* name);
 
   bool heads_first_;
+  Stream stream_;
   dlpack::Device device_{0, 0};
   const char* first_name_ = nullptr;
   std::vector<nb::object> held_;  // other threads may drop the caller's references meanwhile

@@ -2,44 +2,12 @@
 
 #include <optional>
 
-#include "binding/host_threads.h"
-#include "binding/lock.h"
 #include "binding/output.h"
 #include "binding/results.h"
+#include "binding/runner.h"
 
 namespace tilewise::python {
 namespace {
-
-// Calls without Python's lock.
-template <class Call>
-tw_status unlocked(Call call) {
-  PyThreadState* const state = PyEval_SaveThread();
-  const tw_status status = call();
-  tilewise_take_lock(state);
-  return status;
-}
-
-// A call of some tens of microseconds or more lets others run Python meanwhile. To give the lock away and take it back
-// costs a tenth of one, and more where others want it, so that a shorter call keeps it.
-template <class Run>
-void run(double multiply_adds, Run call) {
-  constexpr double kLong = 1e6;
-  if (multiply_adds < kLong) return check(call());
-  check(unlocked(call));
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-// As a real number: nothing has checked the extents yet.
-template <class... Extents>
-double product(Extents... extents) {
-  return (1.0 * ... * static_cast<double>(extents));
-}
-
-double multiply_adds_of(const tw_attention& problem) {
-  const int64_t *q = problem.q.shape, *k = problem.k.shape, *v = problem.v.shape;
-  const double pairs = product(q[0], q[1], q[2], k[1]);
-  return product(pairs, q[3]) + product(pairs, v[3]);
-}
 
 int32_t dtype_named(nb::handle name, int32_t otherwise) {
   if (name.is_none()) return otherwise;
@@ -77,8 +45,9 @@ class Gradient {
 }  // namespace
 
 nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                   bool heads_first, const nb::dict& options, uintptr_t openmp, int threads) {
-  Arrays arrays(heads_first);
+                   bool heads_first, const nb::dict& options, uintptr_t openmp, int threads, nb::handle stream,
+                   nb::handle allocate) {
+  Arrays arrays(heads_first, stream);
   Call call = read_call(arrays, q, k, v, options);
   require_dropout_numbers(call, options);
   tw_attention& problem = call.problem;
@@ -86,24 +55,23 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
   const Output out_written(arrays, out, written(tokens("out")), {out_like(problem, dtype), call.rank_q}, q);
   problem.out = out_written.tensor();
-  const HostThreads host(openmp);
-  const auto compute = [&problem, &host] { return tw_attention_forward(&problem, host.exec()); };
+  Runner runner(arrays, openmp, allocate);
   if (lse.is_none()) {
-    run(multiply_adds_of(problem), compute);
+    runner.attention(problem, nullptr);
     return out_written.result();
   }
   const nb::handle lse_given = is_true(lse) ? nb::handle(Py_None) : lse;
   const Output lse_written(arrays, lse_given, written(logarithms("lse")), {lse_like(problem), call.rank_q - 1}, q);
   problem.lse = lse_written.tensor();
-  run(multiply_adds_of(problem), compute);
+  runner.attention(problem, nullptr);
   return nb::make_tuple(out_written.result(), lse_written.result());
 }
 
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                    nb::handle dlse, const nb::tuple& gradients, nb::handle accumulate, bool heads_first,
-                   const nb::dict& options, uintptr_t openmp, int threads) {
+                   const nb::dict& options, uintptr_t openmp, int threads, nb::handle stream, nb::handle allocate) {
   if (nb::len(gradients) != 5) raise(PyExc_TypeError, "gradients are five: dq, dk, dv, dbias, dsink");
-  Arrays arrays(heads_first);
+  Arrays arrays(heads_first, stream);
   Call call = read_call(arrays, q, k, v, options);
   require_dropout_numbers(call, options);
   tw_attention& problem = call.problem;
@@ -126,9 +94,7 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
   const Gradient dv(arrays, gradients[2], tokens("dv"), {problem.v, call.rank_v}, v, grad.dv);
   const Gradient dbias(arrays, gradients[3], kBias, {problem.bias, call.rank_bias}, q, grad.dbias);
   const Gradient dsink(arrays, gradients[4], kSink, {sink, 1}, q, grad.dsink);
-  const HostThreads host(openmp);
-  run(multiply_adds_of(problem),
-      [&problem, &grad, &host] { return tw_attention_backward(&problem, &grad, host.exec()); });
+  Runner(arrays, openmp, allocate).attention(problem, &grad);
   return nb::make_tuple(dq.result(), dk.result(), dv.result(), dbias.result(), dsink.result());
 }
 
@@ -156,8 +122,8 @@ Parts parts_of(Arrays& arrays, nb::handle stacked, const char* name, int axes) {
 }  // namespace
 
 nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                bool heads_first, nb::handle threads) {
-  Arrays arrays(heads_first);
+                bool heads_first, nb::handle threads, nb::handle stream) {
+  Arrays arrays(heads_first, stream);
   const Parts outs = parts_of(arrays, out_parts, "out_parts", 4), lses = parts_of(arrays, lse_parts, "lse_parts", 3);
   if (outs.count != lses.count) {
     raise(PyExc_ValueError, "out_parts has %lld parts and lse_parts %lld", static_cast<long long>(outs.count),
@@ -176,9 +142,7 @@ nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::
   const Output out_written(arrays, out, written(tokens("out")), {wanted, outs.first.rank}, out_parts);
   const Output lse_written(arrays, lse, written(logarithms("lse")), {merge.lse_parts, lses.first.rank}, lse_parts);
   merge.out = out_written.tensor(), merge.lse = lse_written.tensor();
-  const int64_t* shape = merge.out.shape;
-  const double multiply_adds = product(merge.parts, shape[0], shape[1], shape[2], shape[3]);
-  run(multiply_adds, [&merge] { return tw_attention_merge(&merge, nullptr); });
+  Runner(arrays, 0, nb::none()).merge(merge);
   return nb::make_tuple(out_written.result(), lse_written.result());
 }
 

@@ -6,12 +6,13 @@
 namespace tilewise::python {
 
 nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                   bool heads_first, const nb::dict& options, uintptr_t openmp, int threads);
+                   bool heads_first, const nb::dict& options, uintptr_t openmp, int threads, nb::handle stream,
+                   nb::handle allocate);
 nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                    nb::handle dlse, const nb::tuple& gradients, nb::handle accumulate, bool heads_first,
-                   const nb::dict& options, uintptr_t openmp, int threads);
+                   const nb::dict& options, uintptr_t openmp, int threads, nb::handle stream, nb::handle allocate);
 nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::handle lse, nb::handle out_dtype,
-                bool heads_first, nb::handle threads);
+                bool heads_first, nb::handle threads, nb::handle stream);
 
 std::string explain(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first,
                     const nb::dict& options);

@@ -13,7 +13,7 @@ struct Device {
   int32_t type, index;
   bool operator==(const Device&) const = default;
 };
-enum : int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3 };
+enum : int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13 };
 
 struct DataType {
   uint8_t code, bits;
@@ -54,7 +54,7 @@ struct ExchangeApi {
   void* managed_from_object;
   void* object_from_managed;
   int (*tensor_from_object)(void* object, Tensor* out);  // lends: valid while the object is; 0 = success; may be null
-  void* current_work_stream;
+  int (*current_work_stream)(int32_t device_type, int32_t device_index, void** stream);  // 0 = success; may be null
 };
 
 }  // namespace tilewise::python::dlpack

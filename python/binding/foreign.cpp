@@ -3,11 +3,15 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <new>
+
+#include "binding/gpu_arrays.h"
+#include "binding/options.h"
 
 namespace tilewise::python::foreign {
 namespace {
@@ -77,9 +81,27 @@ std::string name_of(const dlpack::DataType& type) {
         message.substr(0, message.find('\n')).c_str());
 }
 
+uintptr_t work_stream(const dlpack::ExchangeApi& api, nb::handle object, int32_t gpu) {
+  if (!api.current_work_stream) return gpu_arrays::stream_of(object, gpu);
+  void* stream = nullptr;
+  if (api.current_work_stream(dlpack::kCuda, gpu, &stream) == 0) return std::bit_cast<uintptr_t>(stream);
+  if (PyErr_Occurred()) throw nb::python_error();
+  return 0;
+}
+
+bool is_gpu(int32_t device_type) { return device_type == dlpack::kCuda || device_type == dlpack::kCudaManaged; }
+
+// The GPU that the object says it is on, if it is on one.
+std::optional<int32_t> gpu_of(nb::handle object) {
+  if (!nb::hasattr(object, "__dlpack_device__")) return {};
+  const nb::object device = object.attr("__dlpack_device__")();
+  if (!is_gpu(number_of<int32_t>(nb::object(device[0]), "__dlpack_device__"))) return {};
+  return number_of<int32_t>(nb::object(device[1]), "__dlpack_device__");
+}
+
 }  // namespace
 
-bool lend(nb::handle object, const char* name, Array& array) {
+bool lend(nb::handle object, const char* name, Stream& stream, Array& array) {
   const dlpack::ExchangeApi* api = exchange_api(Py_TYPE(object.ptr()));
   if (!api) return false;
   dlpack::Tensor tensor{};
@@ -88,20 +110,31 @@ bool lend(nb::handle object, const char* name, Array& array) {
     return false;
   }
   array = read(tensor, name);
-  return true;
+  if (array.device.type != dlpack::kCuda) return true;
+  const uintptr_t current = work_stream(*api, object, array.device.index);
+  if (!stream.handle) stream.handle = current;
+  return stream.handle == current;
 }
 
-nb::object capsule_of(nb::handle object, const char* name) {
+nb::object capsule_of(nb::handle object, const char* name, Stream& stream) {
   if (!nb::hasattr(object, "__dlpack__")) {
     raise(PyExc_TypeError, "%s is a %s; it takes an array: NumPy's, or one with __dlpack__", name,
           Py_TYPE(object.ptr())->tp_name);
   }
+  nb::dict keywords;
+  if (const std::optional<int32_t> gpu = gpu_of(object)) {
+    constexpr uintptr_t kLegacyDefault = 1;  // DLPack refuses 0
+    if (!stream.handle) stream.handle = gpu_arrays::stream_of(object, *gpu);
+    keywords["stream"] = *stream.handle == 0 ? kLegacyDefault : *stream.handle;
+  }
+  keywords["max_version"] = nb::make_tuple(1, 0);
   try {
-    return object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    return object.attr("__dlpack__")(**keywords);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1
   }
-  return object.attr("__dlpack__")();
+  nb::del(keywords["max_version"]);
+  return object.attr("__dlpack__")(**keywords);
 }
 
 template <class Managed>
@@ -132,7 +165,9 @@ Array read(const dlpack::Tensor& tensor, const char* name) {
   array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   array.rank = tensor.rank;
   const bool on_host = tensor.device.type == dlpack::kCpu || tensor.device.type == dlpack::kCudaHost;
-  array.device = on_host ? dlpack::Device{dlpack::kCpu, 0} : tensor.device;
+  array.device = on_host                       ? dlpack::Device{dlpack::kCpu, 0}
+                 : is_gpu(tensor.device.type) ? dlpack::Device{dlpack::kCuda, tensor.device.index}
+                                              : tensor.device;
   const int known = std::min(tensor.rank, kMostAxes);
   std::copy_n(tensor.shape, known, array.shape.begin());
   set_row_major(array);

@@ -5,11 +5,13 @@
 
 namespace tilewise::python::foreign {
 
-// The array, if its type lends arrays by the C exchange API (torch 2.10 and newer: 50 ns); false otherwise.
-bool lend(nb::handle object, const char* name, Array& array);
+// The array, if its type lends arrays by the C exchange API (torch 2.10 and newer: 50 ns) and, on a GPU, its library
+// works on the stream of the call; false otherwise. Fills in the stream where none is known.
+bool lend(nb::handle object, const char* name, Stream& stream, Array& array);
 
-// What the object's __dlpack__ gives. TypeError if it has none, BufferError if the library refuses.
-nb::object capsule_of(nb::handle object, const char* name);
+// What the object's __dlpack__ gives, on a GPU in order with the stream, which is filled in where none is known.
+// TypeError if it has none, BufferError if the library refuses.
+nb::object capsule_of(nb::handle object, const char* name, Stream& stream);
 // The capsule's memory, now the caller's to delete; null if the capsule is of another kind.
 template <class Managed>
 Managed* take(nb::handle capsule);

@@ -31,13 +31,12 @@ void parallel_for(void* context, int64_t count, void (*task)(void* task_context,
 
 }  // namespace
 
-HostThreads::HostThreads(uintptr_t openmp) {
-  TW_INIT(pool_);
-  if (!openmp) return;
-  pool_.context = std::bit_cast<void*>(openmp);
-  pool_.parallel_for = parallel_for;
-  TW_INIT(exec_);
-  exec_.pool = &pool_;
+tw_thread_pool threads_of_openmp(uintptr_t openmp) {
+  tw_thread_pool pool;
+  TW_INIT(pool);
+  pool.context = std::bit_cast<void*>(openmp);
+  pool.parallel_for = parallel_for;
+  return pool;
 }
 
 }  // namespace tilewise::python

@@ -8,17 +8,7 @@
 
 namespace tilewise::python {
 
-class HostThreads {
- public:
-  // openmp: the address of GOMP_parallel, which the OpenMP of GCC, LLVM and Intel all have; 0 for the library's own.
-  explicit HostThreads(uintptr_t openmp);
-  HostThreads(const HostThreads&) = delete;
-
-  const tw_exec* exec() const { return pool_.parallel_for ? &exec_ : nullptr; }
-
- private:
-  tw_thread_pool pool_;
-  tw_exec exec_;
-};
+// openmp: the address of GOMP_parallel.
+tw_thread_pool threads_of_openmp(uintptr_t openmp);
 
 }  // namespace tilewise::python

@@ -10,12 +10,13 @@ NB_MODULE(_core, m) {
   // None arrives like any other object, and is refused by name where it is none of the choices.
   const auto any = [](const char* name) { return nb::arg(name).none(); };
   m.def("forward", forward, any("q"), any("k"), any("v"), any("out"), any("lse"), any("out_dtype"),
-        nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0, nb::arg("threads") = 0);
+        nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0, nb::arg("threads") = 0,
+        any("stream") = nb::none(), any("allocate") = nb::none());
   m.def("backward", backward, any("dout"), any("q"), any("k"), any("v"), any("out"), any("lse"), any("dlse"),
         nb::arg("gradients"), any("accumulate"), nb::arg("heads_first"), nb::arg("options"), nb::arg("openmp") = 0,
-        nb::arg("threads") = 0);
+        nb::arg("threads") = 0, any("stream") = nb::none(), any("allocate") = nb::none());
   m.def("merge", merge, any("out_parts"), any("lse_parts"), any("out"), any("lse"), any("out_dtype"),
-        nb::arg("heads_first"), any("threads"));
+        nb::arg("heads_first"), any("threads"), any("stream") = nb::none());
   m.def("explain", explain, any("q"), any("k"), any("v"), any("backward"), nb::arg("heads_first"), nb::arg("options"));
   m.def("info", info);
   m.def("traffic", traffic, any("q"), any("k"), any("v"), any("backward"), nb::arg("heads_first"), any("fast_memory"),

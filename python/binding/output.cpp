@@ -1,6 +1,7 @@
 #include "binding/output.h"
 
 #include "binding/foreign.h"
+#include "binding/gpu_arrays.h"
 #include "binding/numpy.h"
 
 namespace tilewise::python {
@@ -30,7 +31,12 @@ Output::Output(Arrays& arrays, nb::handle given, const Place& place, const Wante
     return;
   }
   array.device = arrays.device();
-  // Memory of a device is not made yet: without it, the library answers that it does not serve the device.
+  if (arrays.on_gpu()) {
+    object_ = gpu_arrays::make(array, like, arrays.stream(), place.name);
+    tensor_ = arrays.read(object_, place);
+    return;
+  }
+  // Without memory the library answers that it does not serve another device.
   if (array.device.type == dlpack::kCpu) object_ = foreign::make(array);
   tensor_ = arrays.fit(array, place);
   like_ = like;

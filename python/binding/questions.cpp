@@ -17,7 +17,7 @@ namespace {
 class Question {
  public:
   Question(nb::handle q, nb::handle k, nb::handle v, nb::handle is_backward, bool heads_first, const nb::dict& options)
-      : arrays_(heads_first),
+      : arrays_(heads_first, nb::none()),
         problem_(read_call(arrays_, q, k, v, options).problem),
         is_backward_(flag_of(is_backward, "backward")) {
     TW_INIT(grad_);
@@ -76,7 +76,7 @@ nb::object numbers_of(const std::optional<Traffic>& traffic) {
 Problem checked_problem(const Question& question) {
   Problem problem;
   Status status = make_problem(question.problem(), question.grad(), question.has_memory(), problem);
-  if (status.ok() && question.has_memory()) status = check_lengths(problem);
+  if (status.ok() && question.has_memory() && problem.device_type == TW_CPU) status = check_lengths(problem);
   check(status.code, status.message.chars);
   return problem;
 }

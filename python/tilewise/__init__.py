@@ -1,7 +1,7 @@
 """Exact attention, tile by tile: `softmax(softmax_scale * q @ k.T, masked) @ v` without ever storing the scores.
 
-Arrays are NumPy's (bfloat16 by ml_dtypes) or any CPU array with `__dlpack__`; strided ones are read in place, and
-results come back as arrays of the library of q.
+Arrays are NumPy's (bfloat16 by ml_dtypes), any with `__dlpack__` on a CPU or an NVIDIA GPU, or any with
+`__cuda_array_interface__`; strided ones are read in place, and results come back as arrays of the library of q.
 
     out = tilewise.attention(q, k, v, causal=True)
 
@@ -10,8 +10,9 @@ The algorithm is that of FlashAttention-2 (Dao 2023, section 3.1).
 Errors, with the C library's message, which names the argument, its value and the rule:
     ValueError           an argument breaks a rule
     TypeError            an object is no array, or its element type is unknown
-    NotImplementedError  legal, but served by no kernel here: CUDA arrays, paged caches, 8-bit types
+    NotImplementedError  legal, but served by no kernel here: paged caches, 8-bit types
     MemoryError          no memory for the workspace or a result
+    RuntimeError         no GPU, driver or CUDA back end to serve arrays on a GPU, or a launch that failed
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from tilewise import _core
+from tilewise._gpu_arrays import handle_of
 from tilewise._options import Array, Options, VarlenOptions
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def attention(
     return_lse: Literal[False] = False,
     out_dtype: Any = None,
     layout: Layout = "bshd",
+    stream: Any = None,
     **options: Unpack[Options],
 ) -> Array: ...
 @overload
@@ -71,6 +73,7 @@ def attention(
     return_lse: bool = False,
     out_dtype: Any = None,
     layout: Layout = "bshd",
+    stream: Any = None,
     **options: Unpack[Options],
 ) -> Any: ...
 def attention(
@@ -83,6 +86,7 @@ def attention(
     return_lse: bool = False,
     out_dtype: Any = None,
     layout: Layout = "bshd",
+    stream: Any = None,
     **options: Unpack[Options],
 ) -> Any:
     """softmax(softmax_scale * q @ k.T, masked) @ v, for each sequence and head.
@@ -97,13 +101,16 @@ def attention(
         out_dtype: the type of a new `out`: that of q, the default, or "float32".
         layout: "bshd", the default, or "bhsd": heads come before tokens in every 4-D array of tokens, q, k, v, out and
             prior_out.
+        stream: for arrays on a GPU: the stream to enqueue the call on, an object of the array's library or a
+            cudaStream_t as an int. If left out, the one that the library of q works on at present.
         **options: scale, masks, lengths, dropout and more: help(tilewise.Options) lists them.
 
     Returns:
         out, or (out, lse) with `lse` or `return_lse`. A row without a live key is 0, with lse -inf.
 
     Raises:
-        ValueError, TypeError, NotImplementedError, MemoryError: see the module; outputs given are then untouched.
+        ValueError, TypeError, NotImplementedError, MemoryError, RuntimeError: see the module; outputs given are then
+            untouched, except after a RuntimeError.
 
     Source: Dao 2023, FlashAttention-2, section 3.1; masks and edges as in docs/contract.md.
     """
@@ -122,6 +129,8 @@ def attention(
     if lse is None and return_lse:
         lse = True
     dtype = None if out_dtype is None else dtype_name(out_dtype)
+    if stream is not None:
+        return _core.forward(q, k, v, out, lse, dtype, heads_first(layout), options, 0, 0, handle_of(stream))
     return _core.forward(q, k, v, out, lse, dtype, heads_first(layout), options)
 
 
@@ -136,6 +145,7 @@ def attention_varlen(
     lse: Array | None = None,
     return_lse: bool = False,
     out_dtype: Any = None,
+    stream: Any = None,
     **options: Unpack[VarlenOptions],
 ) -> Any:
     """Attention of packed sequences: sequence b is rows cu_seqlens[b] to cu_seqlens[b+1].
@@ -153,6 +163,7 @@ def attention_varlen(
         lse=lse,
         return_lse=return_lse,
         out_dtype=out_dtype,
+        stream=stream,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         **options,
@@ -167,6 +178,7 @@ def attention_partial(
     out: Array | None = None,
     lse: Array | None = None,
     layout: Layout = "bshd",
+    stream: Any = None,
     **options: Unpack[Options],
 ) -> tuple[Array, Array]:
     """(out, lse) in float32 over a part of the keys, for `merge` or for prior_out and prior_lse of the next part.
@@ -176,7 +188,7 @@ def attention_partial(
     at the end of the keys given, as if there were no others, and the merged result is another one.
     """
     partial: tuple[Array, Array] = attention(
-        q, k, v, out=out, lse=lse, return_lse=True, out_dtype="float32", layout=layout, **options
+        q, k, v, out=out, lse=lse, return_lse=True, out_dtype="float32", layout=layout, stream=stream, **options
     )
     return partial
 
@@ -211,6 +223,7 @@ def attention_backward(
     want: Collection[str] = ("q", "k", "v"),
     accumulate: bool = False,
     layout: Layout = "bshd",
+    stream: Any = None,
     **options: Unpack[Options],
 ) -> Gradients:
     """Gradients of sum(out * dout) + sum(lse * dlse).
@@ -223,7 +236,7 @@ def attention_backward(
             bias repeats) and "sink", which the call must have. Gradients whose arrays are given are computed in any
             case.
         accumulate: add to dq, dk and dv, which are then float32 and given.
-        layout: as in `attention`; also of dout, dq, dk and dv.
+        layout, stream: as in `attention`; the layout also of dout, dq, dk and dv.
 
     Raises:
         As `attention`.
@@ -242,8 +255,9 @@ def attention_backward(
     )
     if accumulate and any(gradient is True for gradient in gradients[:3]):
         raise ValueError("accumulate adds to dq, dk and dv; give those in want")
+    place = () if stream is None else (0, 0, handle_of(stream))
     return Gradients(
-        *_core.backward(dout, q, k, v, out, lse, dlse, gradients, accumulate, heads_first(layout), options)
+        *_core.backward(dout, q, k, v, out, lse, dlse, gradients, accumulate, heads_first(layout), options, *place)
     )
 
 
@@ -270,6 +284,7 @@ def merge(
     out_dtype: Any = None,
     layout: Layout = "bshd",
     threads: int | None = 0,
+    stream: Any = None,
 ) -> tuple[Array, Array]:
     """(out, lse) over all keys, of results over disjoint parts of them.
 
@@ -279,10 +294,12 @@ def merge(
         out, lse: (B,Sq,H,Dv) and float32 (B,H,Sq), written and returned; new arrays if left out.
         out_dtype: the type of a new `out`; float32 if left out.
         layout: as in `attention`; of out_parts and out.
-        threads: tasks to run at once; 0, or None, = all cores that the process may use.
+        threads: tasks to run at once; 0, or None, = all cores that the process may use. Nothing on a GPU.
+        stream: as in `attention`.
 
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax, section 3.1.
     """
     out_parts, lse_parts = _stacked(out_parts, "out_parts"), _stacked(lse_parts, "lse_parts")
     _refuse_grad({"out_parts": out_parts, "lse_parts": lse_parts, "out": out, "lse": lse})
-    return _core.merge(out_parts, lse_parts, out, lse, dtype_name(out_dtype), heads_first(layout), threads)
+    place = () if stream is None else (handle_of(stream),)
+    return _core.merge(out_parts, lse_parts, out, lse, dtype_name(out_dtype), heads_first(layout), threads, *place)

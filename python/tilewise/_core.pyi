@@ -1,17 +1,22 @@
 """The C interface on arrays of any library. `tilewise` is the comfortable form of it; adapters call this one.
 
 An array is NumPy's, or of a type that lends by DLPack's C exchange API (torch 2.10 and newer, 50 ns an array), or has
-`__dlpack__`, or is a view of known CPU memory: a tuple `(address, dtype, shape, strides)` with `dtype` by name
-("float32", "float16", "bfloat16", "bool", "int32", "int64", "float8_e4m3fn", "int8") and strides in elements, None for
-row-major. A view's memory is the caller's to keep; all other arrays are kept until the call ends. Nothing here looks at
-`requires_grad` or at torch's negative bit.
+`__dlpack__` or `__cuda_array_interface__`, or is a view of known memory: a tuple
+`(address, dtype, shape, strides[, device])` with `dtype` by name ("float32", "float16", "bfloat16", "bool", "int32",
+"int64", "float8_e4m3fn", "int8"), strides in elements, None for row-major, and DLPack's (type, index) of the device,
+the CPU if left out. A view's memory is the caller's to keep; all other arrays are kept until the call ends. Nothing
+here looks at `requires_grad` or at torch's negative bit.
 
 `options` are those of `tilewise.Options`, in a dict; a value of None counts as absent. `heads_first`:
 4-D arrays are (B,H,S,D) instead of (B,S,H,D). `openmp`: the address of the caller's GOMP_parallel, whose threads then
 do the work; 0 for the library's own. `threads`: where the options do not say.
+
+On a GPU: `stream` is a cudaStream_t; None for the one that the library of the first array works on at present.
+`allocate` gives an array of so many bytes for the workspace, which may be reused in the order of the stream once the
+call has returned; None for memory of the library's own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 version: int
@@ -30,6 +35,8 @@ def forward(
     options: Mapping[str, object],
     openmp: int = 0,
     threads: int = 0,
+    stream: int | None = None,
+    allocate: Callable[[int], Any] | None = None,
     /,
 ) -> Any:
     """out, or (out, lse) unless `lse` is None. `out` None, `lse` True: new arrays of the library of q."""
@@ -48,12 +55,22 @@ def backward(
     options: Mapping[str, object],
     openmp: int = 0,
     threads: int = 0,
+    stream: int | None = None,
+    allocate: Callable[[int], Any] | None = None,
     /,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """(dq, dk, dv, dbias, dsink). In `gradients` each of them is an array, True for a new one, None for none."""
 
 def merge(
-    out_parts: Any, lse_parts: Any, out: Any, lse: Any, out_dtype: str | None, heads_first: bool, threads: int | None, /
+    out_parts: Any,
+    lse_parts: Any,
+    out: Any,
+    lse: Any,
+    out_dtype: str | None,
+    heads_first: bool,
+    threads: int | None,
+    stream: int | None = None,
+    /,
 ) -> tuple[Any, Any]:
     """(out, lse) of parts that are stacked along a leading axis."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias, TypedDict
 
 Array: TypeAlias = Any
-"""NumPy's array, or any CPU array with `__dlpack__`."""
+"""NumPy's array, or any with `__dlpack__` or `__cuda_array_interface__`."""
 
 
 class VarlenOptions(TypedDict, total=False):
@@ -105,7 +105,7 @@ class Options(VarlenOptions, total=False):
         prior_out, prior_lse: float32, like out and lse, and may be these.
 
     How the call runs:
-        threads: int >= 0, default 0 = all cores that the process may use. Tasks to run at once.
+        threads: int >= 0, default 0 = all cores that the process may use. Tasks to run at once; nothing on a GPU.
         num_splits: int >= 0, default 0 = chosen. Parts of the keys that a GPU works on at once; nothing on a CPU.
         sm_margin: int >= 0, default 0. Multiprocessors of a GPU to leave to others; nothing on a CPU.
         deterministic: bool, default False. Backward: same call, same bits. On the CPU always so.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise import _core
 from tilewise._attention import Layout, dtype_name, heads_first
+from tilewise._gpu_arrays import dlpack_device
 from tilewise._options import Array, Options
 
 if TYPE_CHECKING:
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-def without_memory(shape: Sequence[int], dtype: Any = "float32") -> Array:
-    """An array that is only described, for `explain` and `traffic`."""
-    return (0, dtype_name(dtype), tuple(shape), None)
+def without_memory(shape: Sequence[int], dtype: Any = "float32", device: Any = "cpu") -> Array:
+    """An array that is only described, for `explain` and `traffic`; device: "cpu", "cuda" or "cuda:1"."""
+    return (0, dtype_name(dtype), tuple(shape), None, dlpack_device(device))
 
 
 def explain(
@@ -35,7 +36,7 @@ def explain(
         query_rows, keys: rows and keys of a tile.
         chunk_keys: keys whose dk and dv a task of the backward makes; 0 forward.
         splits: parts of the keys worked on at once; 0 on a CPU.
-        workers: tasks at once.
+        workers: tasks at once; on a GPU, multiprocessors.
         workspace_bytes: memory besides the arrays.
         flops, bytes: by the model of `traffic`; roofline_ms: the longer of the two at this CPU's peak and at 20 GB/s.
             None for a problem too large to count.

@@ -1,7 +1,10 @@
-"""Calls of the library on plain CPU tensors of PyTorch, without autograd; results are torch's own memory.
+"""Calls of the library on plain tensors of PyTorch, without autograd; results are torch's own memory.
 
-They run on torch's own threads, as many as torch.get_num_threads() says. Those wait for their next work awake, by
-default, and would keep the cores from threads of the library's.
+On the CPU they run on torch's own threads, as many as torch.get_num_threads() says. Those wait for their next work
+awake, by default, and would keep the cores from threads of the library's.
+
+On a GPU they run on torch's current stream there, and the workspace is memory of torch's allocator. That gives memory
+out again in the order of the stream, so nothing has to be recorded or kept, and a CUDA graph can capture it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from torch import Tensor
 from tilewise import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # Before torch 2.10 tensors do not lend by DLPack's C exchange API, and __dlpack__ refuses those that require grad.
 LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
@@ -45,11 +48,27 @@ FiveGradients: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None, T
 
 def view(x: Any) -> Any:
     """The memory of a tensor, as tilewise._core takes it; other things as they are."""
-    return (x.data_ptr(), str(x.dtype).rpartition(".")[2], tuple(x.shape), x.stride()) if isinstance(x, Tensor) else x
+    if not isinstance(x, Tensor):
+        return x
+    described = (x.data_ptr(), str(x.dtype).rpartition(".")[2], tuple(x.shape), x.stride())
+    return described if x.is_cpu else (*described, x.__dlpack_device__())
 
 
 def _views(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: view(x) for name, x in options.items()}
+
+
+def _workspace(q: Tensor, size: int) -> Any:
+    memory = q.new_empty(size, dtype=torch.int8)
+    return memory if LENDS else view(memory)
+
+
+def _place(q: Tensor) -> tuple[int, int, int | None, Callable[[int], Any] | None]:
+    """Where a call runs: OpenMP and its threads, or the stream and what gives a workspace."""
+    if q.is_cpu:
+        return Host.openmp, torch.get_num_threads(), None, None
+    stream = torch._C._cuda_getCurrentRawStream(q.get_device())  # type: ignore[attr-defined]
+    return 0, 0, stream, lambda size: _workspace(q, size)
 
 
 def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -88,10 +107,10 @@ def forward(
     if q.dim() >= 3 and v.dim() >= 3:  # otherwise the library refuses them
         out = empty_along(q, v.shape[-1], out_dtype) if out is None else out
         given = empty_lse(q, heads_first) if given is True else given
-    host = (Host.openmp, torch.get_num_threads())
+    place = _place(q)
     if LENDS:
-        return _core.forward(q, k, v, out, given, None, heads_first, options, *host)
-    _core.forward(view(q), view(k), view(v), view(out), view(given), None, heads_first, _views(options), *host)
+        return _core.forward(q, k, v, out, given, None, heads_first, options, *place)
+    _core.forward(view(q), view(k), view(v), view(out), view(given), None, heads_first, _views(options), *place)
     return out if given is None else (out, given)
 
 
@@ -126,13 +145,13 @@ def backward(
     if dlse is not None and dlse.is_neg():
         dlse = dlse.clone()
     gradients = empty_gradients(q, k, v, wanted, options)
-    host = (Host.openmp, torch.get_num_threads())
+    place = _place(q)
     if LENDS:
-        _core.backward(dout, q, k, v, out, lse, dlse, gradients, False, heads_first, options, *host)
+        _core.backward(dout, q, k, v, out, lse, dlse, gradients, False, heads_first, options, *place)
         return gradients
     dq, dk, dv, dbias, dsink = map(view, gradients)
     _core.backward(
         view(dout), view(q), view(k), view(v), view(out), view(lse), view(dlse), (dq, dk, dv, dbias, dsink), False,
-        heads_first, _views(options), *host,
+        heads_first, _views(options), *place,
     )  # fmt: skip
     return gradients

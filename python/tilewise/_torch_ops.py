@@ -130,7 +130,7 @@ def _options(values: tuple[Any, ...]) -> dict[str, Any]:
     return options
 
 
-def _forward_cpu(
+def _forward(
     q: Tensor, k: Tensor, v: Tensor, out_dtype: torch.dtype | None, heads_first: bool, *values: Any
 ) -> tuple[Tensor, Tensor]:
     both: tuple[Tensor, Tensor] = calls.forward(q, k, v, None, True, out_dtype, heads_first, _options(values))
@@ -151,7 +151,7 @@ def _filled(gradients: tuple[Tensor | None, ...], q: Tensor) -> tuple[Tensor, ..
     return tuple(q.new_empty((0,)) if gradient is None else gradient for gradient in gradients)
 
 
-def _backward_cpu(
+def _backward(
     dout: Tensor | None,
     dlse: Tensor | None,
     q: Tensor,
@@ -206,8 +206,9 @@ def _refuse_twice(ctx: Any, *gradients: Any) -> Any:
     raise RuntimeError("tilewise has no second derivatives: its backward cannot be differentiated")
 
 
-_library.impl("forward", _forward_cpu, "CPU")
-_library.impl("backward", _backward_cpu, "CPU")
+for _device in ("CPU", "CUDA"):
+    _library.impl("forward", _forward, _device)
+    _library.impl("backward", _backward, _device)
 torch.library.register_fake("tilewise::forward", _forward_fake, lib=_library)
 torch.library.register_fake("tilewise::backward", _backward_fake, lib=_library)
 torch.library.register_autograd("tilewise::forward", _differentiate, setup_context=_save, lib=_library)

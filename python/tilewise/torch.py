@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attention", "attention_varlen", "dropout_state"]
 
-DEVICES = ("cpu", "meta")  # that the operators have kernels for
+DEVICES = ("cpu", "cuda", "meta")  # that the operators have kernels for
 DIFFERENTIABLE = ("bias", "sink")  # of the options
 REQUIRED = ("q", "k", "v")
 ARRAYS = frozenset((*REQUIRED, "out", "lse", *ops.TENSORS))
@@ -61,20 +61,27 @@ def attention(
             are cast to its type, as those of torch's scaled_dot_product_attention are.
         out, lse: only where no gradient is needed, and not under torch.compile.
         dropout_p: without dropout_seed, dropout_offset and dropout_state, the state is drawn from torch's generator
-            of the CPU, so that torch.manual_seed repeats it; see `dropout_state`.
+            of the device of q, so that torch.manual_seed repeats it; see `dropout_state`.
+        deterministic: left out, it is what torch.use_deterministic_algorithms says.
 
-    A new `out` has tokens outside heads in memory, or inside, as q has them.
+    A new `out` has tokens outside heads in memory, or inside, as q has them. All tensors are on one device; on a GPU
+    the call is enqueued on torch's current stream there, and can be captured in a CUDA graph.
 
     Raises:
-        ValueError, TypeError, NotImplementedError, MemoryError: see `tilewise`. NotImplementedError also for other
-            devices than the CPU and for gradients that are not computed. RuntimeError for second derivatives.
+        ValueError, TypeError, NotImplementedError, MemoryError, RuntimeError: see `tilewise`. NotImplementedError also
+            for other devices than the CPU and CUDA's, and for gradients that are not computed. RuntimeError also for
+            second derivatives.
     """
     is_heads_first = heads_first(layout)
     plain = _are_plain(q, k, v, options)
     if torch._C._is_any_autocast_enabled():
         q, k, v = _autocast(q, k, v)
     if options.get("dropout_p") and not any(options.get(name) is not None for name in DROPOUT):
-        options["dropout_state"] = torch.empty(2, dtype=torch.int64, device="meta") if q.is_meta else dropout_state()
+        on_meta = q.is_meta  # which draws nothing
+        drawn = torch.empty(2, dtype=torch.int64, device="meta") if on_meta else dropout_state(device=q.device)
+        options["dropout_state"] = drawn
+    if torch.are_deterministic_algorithms_enabled() and options.get("deterministic") is None:
+        options["deterministic"] = True
     q, k, v = _with_unit_stride("q", q), _with_unit_stride("k", k), _with_unit_stride("v", v)
     needs_grad = torch.is_grad_enabled() and _need_grad(q, k, v, options)
     dtype = out_dtype if out_dtype is None else _dtype(out_dtype)
@@ -123,9 +130,15 @@ def attention_varlen(
     )
 
 
-def dropout_state(generator: torch.Generator | None = None) -> Tensor:
-    """int64 (2), a seed and an offset for `dropout_state=`, from torch's generator of the CPU or the one given."""
-    return torch.randint(2**62, (2,), generator=generator, device="cpu")
+def dropout_state(generator: torch.Generator | None = None, *, device: torch.device | str | None = None) -> Tensor:
+    """int64 (2), a seed and an offset for `dropout_state=`, from the generator given or torch's own of the device.
+
+    On the device of the generator, or the one given, or the CPU. Drawn on a GPU while a CUDA graph is captured, the
+    numbers are new in each replay.
+    """
+    if device is None:
+        device = "cpu" if generator is None else generator.device
+    return torch.randint(2**62, (2,), generator=generator, device=device)
 
 
 class _Attention(torch.autograd.Function):
@@ -229,7 +242,8 @@ def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> b
             arrays.append(value)
     for x in arrays:
         kind = type(x)
-        plain = plain and (kind is Tensor or kind is torch.nn.Parameter) and x.is_cpu and not x.is_neg()
+        has_memory = (kind is Tensor or kind is torch.nn.Parameter) and (x.is_cpu or x.is_cuda)
+        plain = plain and has_memory and not x.is_neg()
     if not plain:
         _check_arrays({"q": q, "k": k, "v": v, **options})
     if forward_ad._current_level >= 0:
@@ -260,7 +274,7 @@ def _check_arrays(arguments: Mapping[str, Any]) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}; tilewise.torch takes tensors")
         if x.device.type not in DEVICES:
-            raise NotImplementedError(f"{name} is on {x.device}; tilewise.torch serves tensors of the CPU")
+            raise NotImplementedError(f"{name} is on {x.device}; tilewise.torch serves tensors of the CPU and CUDA")
         device = device or x.device
         if x.device != device:
             raise ValueError(f"{name} is on {x.device} but q is on {device}; all tensors are on one device")

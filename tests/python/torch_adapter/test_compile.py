@@ -175,6 +175,28 @@ def test_meta_and_fake_tensors() -> None:
         assert x.dtype == y.dtype == z.dtype
 
 
+def test_fake_tensors_of_a_gpu() -> None:
+    """Without one: shapes, strides and the device of the results."""
+    with FakeTensorMode() as mode:
+        given = [mode.from_tensor(x).to("cuda") for x in qkv(requires_grad=False)]
+        for options in ({}, {"dropout_p": 0.4}):
+            out, lse = tilewise.torch.attention(*given, return_lse=True, **options)
+            assert out.device == lse.device == torch.device("cuda:0")
+        state = tilewise.torch.dropout_state(device="cuda")
+        gradients = torch.ops.tilewise.backward(
+            out, None, *given, out, lse, [True] * 3 + [False] * 2, False, *ops._values({"dropout_state": state})
+        )
+    real = tilewise.torch.attention(*qkv(requires_grad=False), return_lse=True)
+    for x, y in zip((out, lse), real, strict=True):
+        assert x.shape == y.shape
+        assert x.stride() == y.stride()
+    assert [x.shape for x in gradients[:3]] == [x.shape for x in given]
+    assert all(x.is_cuda for x in gradients)
+    with FakeTensorMode() as mode, pytest.raises(ValueError, match="k is on cpu but q is on cuda:0"):
+        q, k, v = (mode.from_tensor(x) for x in qkv(requires_grad=False))
+        tilewise.torch.attention(q.to("cuda"), k, v)
+
+
 def test_no_compiler_is_imported_before_it_is_used() -> None:
     program = "import sys, tilewise.torch; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

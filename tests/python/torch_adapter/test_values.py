@@ -9,9 +9,9 @@ import tilewise.torch
 import torch
 import torch_oracle as oracle
 from torch import Tensor
-from torch_rounding import UNIT, Roundings, assert_close
+from torch_check import check, drawn
 
-from cases import CASES, DV, HK, SK, SQ, B, Case, D, H
+from cases import CASES, HK, SK, B, Case
 
 
 @pytest.fixture(params=["eager", "operator"])
@@ -20,56 +20,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "operator":
         monkeypatch.setattr(tilewise.torch, "_is_watched", lambda: True)
     return str(request.param)
-
-
-def drawn(case: Case, dtype: torch.dtype) -> list[Tensor]:
-    """q, k and v as (B,S,H,.)."""
-    batch, rows, keys = (1, *case.packed) if case.packed else (B, SQ, SK)
-    return [
-        torch.randn(shape).to(dtype)
-        for shape in ((batch, rows, H, D), (batch, keys, HK, D), (batch, keys, HK, DV))
-    ]  # fmt: skip
-
-
-def by_definition(case: Case, qkv: list[Tensor], grads: tuple[Tensor, Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """out, lse and the gradients, in fp64 or in the type of q."""
-
-    def leaf(x: Tensor) -> Tensor:
-        return (x.double() if dtype == torch.float64 else x.clone()).requires_grad_()
-
-    leaves = [leaf(x) for x in qkv]
-    bias, sink = (None if x is None else leaf(x) for x in (case.bias, case.sink))
-    both = oracle.attention(*leaves, bias, sink, case.terms)
-    return [*both, *oracle.gradients(both, grads, [*leaves, *(x for x in (bias, sink) if x is not None)])]
-
-
-def ours(case: Case, qkv: list[Tensor], grads: tuple[Tensor, Tensor], layout: Any) -> list[Tensor]:
-    """out, lse and the gradients, as (B,S,H,.)."""
-    leaves = [x.clone().requires_grad_() for x in qkv]
-    given = [x[0] if case.rank == 3 else x.transpose(1, 2) if layout == "bhsd" else x for x in leaves]
-    learned = {"bias": case.bias, "sink": case.sink}
-    extra = {name: x.clone().requires_grad_() for name, x in learned.items() if x is not None}
-    torch.manual_seed(5)  # dropout may draw
-    out, lse = tilewise.torch.attention(*given, layout=layout, return_lse=True, **case.options, **extra)
-    assert out.dtype == qkv[0].dtype
-    assert lse.dtype == torch.float32
-    if case.rank == 3:
-        out, lse = out[None], lse[None]
-    elif layout == "bhsd":
-        out = out.transpose(1, 2)
-    return [out, lse, *oracle.gradients((out, lse), grads, [*leaves, *extra.values()])]
-
-
-def check(case: Case, dtype: torch.dtype, layout: str) -> None:
-    """Contract C8, for every result."""
-    qkv = drawn(case, dtype)
-    dout = torch.randn(*qkv[0].shape[:3], DV).to(dtype)
-    dlse = torch.randn(qkv[0].shape[0], H, qkv[0].shape[1])
-    computed = ours(case, qkv, (dout, dlse), layout)
-    exact, standard = (by_definition(case, qkv, (dout, dlse), of) for of in (torch.float64, dtype))
-    roundings = Roundings(*qkv, case.bias, case.sink, case.terms).of_results(*exact[:2], dout.double(), dlse.double())
-    for (name, rounding), *values in zip(roundings.items(), computed, exact, standard, strict=True):
-        assert_close(name, *values, rounding, UNIT[dtype])
 
 
 @pytest.mark.parametrize("name", CASES)

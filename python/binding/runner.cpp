@@ -1,0 +1,83 @@
+#include "binding/runner.h"
+
+#include "binding/host_threads.h"
+#include "binding/lock.h"
+
+namespace tilewise::python {
+namespace {
+
+// Calls without Python's lock.
+template <class Call>
+tw_status unlocked(Call call) {
+  PyThreadState* const state = PyEval_SaveThread();
+  const tw_status status = call();
+  tilewise_take_lock(state);
+  return status;
+}
+
+// A call of some tens of microseconds or more lets others run Python meanwhile. To give the lock away and take it back
+// costs a tenth of one, and more where others want it, so that a shorter call keeps it.
+template <class Call>
+void run_on_cpu(double multiply_adds, Call call) {
+  constexpr double kLong = 1e6;
+  if (multiply_adds < kLong) return check(call());
+  check(unlocked(call));
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// As a real number: nothing has checked the extents yet.
+template <class... Extents>
+double product(Extents... extents) {
+  return (1.0 * ... * static_cast<double>(extents));
+}
+
+double multiply_adds_of(const tw_attention& problem) {
+  const int64_t *q = problem.q.shape, *k = problem.k.shape, *v = problem.v.shape;
+  const double pairs = product(q[0], q[1], q[2], k[1]);
+  return product(pairs, q[3]) + product(pairs, v[3]);
+}
+
+}  // namespace
+
+Runner::Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate) : arrays_(arrays), allocate_(allocate) {
+  TW_INIT(exec_);
+  if (arrays.on_gpu()) {
+    exec_.stream = arrays.stream();
+  } else if (openmp) {
+    pool_ = threads_of_openmp(openmp);
+    exec_.pool = &pool_;
+  }
+}
+
+void Runner::attention(const tw_attention& problem, const tw_attention_grad* grad) {
+  if (arrays_.on_gpu()) return attention_on_gpu(problem, grad);
+  run_on_cpu(multiply_adds_of(problem), [&] {
+    return grad ? tw_attention_backward(&problem, grad, &exec_) : tw_attention_forward(&problem, &exec_);
+  });
+}
+
+// Always without the lock: where the stream is full a launch waits, maybe for a callback of Python's.
+void Runner::attention_on_gpu(const tw_attention& problem, const tw_attention_grad* grad) {
+  if (allocate_.is_none()) {
+    return check(unlocked([&] {
+      return grad ? tw_attention_backward(&problem, grad, &exec_) : tw_attention_forward(&problem, &exec_);
+    }));
+  }
+  tw_plan plan;
+  check(unlocked([&] { return tw_attention_plan(&problem, grad, &plan); }));
+  if (plan.workspace_bytes > 0) {
+    const nb::object workspace = allocate_(plan.workspace_bytes);
+    exec_.workspace = arrays_.read(workspace, {.name = "workspace", .axes = 1}).data;
+    exec_.workspace_bytes = plan.workspace_bytes;
+  }
+  check(unlocked([&] { return tw_attention_run(&plan, &problem, grad, &exec_); }));
+}
+
+void Runner::merge(const tw_merge& merge) {
+  const auto call = [&] { return tw_attention_merge(&merge, &exec_); };
+  if (arrays_.on_gpu()) return check(unlocked(call));
+  const int64_t* shape = merge.out.shape;
+  run_on_cpu(product(merge.parts, shape[0], shape[1], shape[2], shape[3]), call);
+}
+
+}  // namespace tilewise::python
