@@ -161,8 +161,9 @@ Array Arrays::read_interface(nb::handle object, const char* name) {
   const uintptr_t handle = stream.is_none() ? 0 : number_of<uint64_t>(stream, "stream");
   if (!stream_.handle) stream_.handle = handle;
   if (!stream.is_none() && !stream_.is_given && handle != stream_.handle) {
-    raise(PyExc_ValueError, "%s is in use on stream %zu, and the call runs on stream %zu; synchronise, and give stream=",
-          name, handle, *stream_.handle);
+    raise(PyExc_ValueError,
+          "%s is in use on stream %zu, and the call runs on stream %zu; synchronise, and give stream=", name, handle,
+          *stream_.handle);
   }
   return read_view(nb::object(told[0]), name);
 }

@@ -91,6 +91,13 @@ uintptr_t work_stream(const dlpack::ExchangeApi& api, nb::handle object, int32_t
 
 bool is_gpu(int32_t device_type) { return device_type == dlpack::kCuda || device_type == dlpack::kCudaManaged; }
 
+// Pinned memory is the host's, managed memory the GPU's.
+dlpack::Device plain(dlpack::Device device) {
+  if (device.type == dlpack::kCpu || device.type == dlpack::kCudaHost) return {dlpack::kCpu, 0};
+  if (is_gpu(device.type)) return {dlpack::kCuda, device.index};
+  return device;
+}
+
 // The GPU that the object says it is on, if it is on one.
 std::optional<int32_t> gpu_of(nb::handle object) {
   if (!nb::hasattr(object, "__dlpack_device__")) return {};
@@ -164,10 +171,7 @@ Array read(const dlpack::Tensor& tensor, const char* name) {
   array.dtype = type->code;
   array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   array.rank = tensor.rank;
-  const bool on_host = tensor.device.type == dlpack::kCpu || tensor.device.type == dlpack::kCudaHost;
-  array.device = on_host                       ? dlpack::Device{dlpack::kCpu, 0}
-                 : is_gpu(tensor.device.type) ? dlpack::Device{dlpack::kCuda, tensor.device.index}
-                                              : tensor.device;
+  array.device = plain(tensor.device);
   const int known = std::min(tensor.rank, kMostAxes);
   std::copy_n(tensor.shape, known, array.shape.begin());
   set_row_major(array);

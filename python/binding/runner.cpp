@@ -49,20 +49,21 @@ Runner::Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate) : arrays_(
   }
 }
 
+// On a GPU always without the lock: where the stream is full a launch waits, maybe for a callback of Python's.
 void Runner::attention(const tw_attention& problem, const tw_attention_grad* grad) {
-  if (arrays_.on_gpu()) return attention_on_gpu(problem, grad);
-  run_on_cpu(multiply_adds_of(problem), [&] {
+  const auto one_shot = [&] {
     return grad ? tw_attention_backward(&problem, grad, &exec_) : tw_attention_forward(&problem, &exec_);
-  });
+  };
+  if (!arrays_.on_gpu()) {
+    run_on_cpu(multiply_adds_of(problem), one_shot);
+  } else if (allocate_.is_none()) {
+    check(unlocked(one_shot));
+  } else {
+    plan_and_run(problem, grad);
+  }
 }
 
-// Always without the lock: where the stream is full a launch waits, maybe for a callback of Python's.
-void Runner::attention_on_gpu(const tw_attention& problem, const tw_attention_grad* grad) {
-  if (allocate_.is_none()) {
-    return check(unlocked([&] {
-      return grad ? tw_attention_backward(&problem, grad, &exec_) : tw_attention_forward(&problem, &exec_);
-    }));
-  }
+void Runner::plan_and_run(const tw_attention& problem, const tw_attention_grad* grad) {
   tw_plan plan;
   check(unlocked([&] { return tw_attention_plan(&problem, grad, &plan); }));
   if (plan.workspace_bytes > 0) {

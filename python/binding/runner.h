@@ -7,9 +7,9 @@ namespace tilewise::python {
 
 class Runner {
  public:
-  // openmp: the address of GOMP_parallel, which the OpenMP of GCC, LLVM and Intel all have; its threads then do the work
-  // of the CPU; 0 for the library's own. allocate: gives an array of so many bytes on the GPU for a workspace; None for
-  // memory of the library's own.
+  // openmp: the address of GOMP_parallel, which the OpenMP of GCC, LLVM and Intel all have; its threads then do the
+  // work of the CPU; 0 for the library's own. allocate: gives an array of so many bytes on the GPU for a workspace;
+  // None for memory of the library's own.
   Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate);
   Runner(const Runner&) = delete;
 
@@ -18,7 +18,7 @@ class Runner {
   void merge(const tw_merge& merge);
 
  private:
-  void attention_on_gpu(const tw_attention& problem, const tw_attention_grad* grad);
+  void plan_and_run(const tw_attention& problem, const tw_attention_grad* grad);
 
   Arrays& arrays_;
   nb::handle allocate_;

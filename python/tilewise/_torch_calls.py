@@ -67,7 +67,7 @@ def _place(q: Tensor) -> tuple[int, int, int | None, Callable[[int], Any] | None
     """Where a call runs: OpenMP and its threads, or the stream and what gives a workspace."""
     if q.is_cpu:
         return Host.openmp, torch.get_num_threads(), None, None
-    stream = torch._C._cuda_getCurrentRawStream(q.get_device())  # type: ignore[attr-defined]
+    stream = torch._C._cuda_getCurrentRawStream(q.get_device())
     return 0, 0, stream, lambda size: _workspace(q, size)
 
 

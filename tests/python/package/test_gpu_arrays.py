@@ -62,7 +62,7 @@ def test_stream_objects(qkv: Inputs, stream: Any) -> None:
 
 @pytest.mark.parametrize("stream", [True, -1, 1.5, "stream", object()])
 def test_what_is_no_stream(qkv: Inputs, stream: Any) -> None:
-    with pytest.raises(TypeError, match="stream is .*; it takes a stream of CUDA"):
+    with pytest.raises(TypeError, match=r"stream is .*; it takes a stream of CUDA"):
         tilewise.attention(*qkv, stream=stream)
 
 

@@ -18,7 +18,8 @@ class Producer:
     """Speaks DLPack as old libraries do, and remembers what it is asked for."""
 
     def __init__(self, x: Tensor) -> None:
-        self.x, self.streams = x, []  # type: ignore[var-annotated]
+        self.x = x
+        self.streams: list[int | None] = []
 
     def __dlpack_device__(self) -> Any:
         return self.x.__dlpack_device__()

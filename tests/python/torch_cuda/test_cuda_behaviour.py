@@ -23,7 +23,10 @@ def test_strides() -> None:
             dense = [x.detach().contiguous().requires_grad_() for x in leaves]
             assert_all_close(both_passes(attention, leaves), both_passes(attention, dense), 1e-2)
             out = attention(*leaves)
-            for dout in (torch.ones((), device="cuda", dtype=dtype).expand_as(out), torch.randn_like(out).mT.contiguous().mT):
+            for dout in (
+                torch.ones((), device="cuda", dtype=dtype).expand_as(out),
+                torch.randn_like(out).mT.contiguous().mT,
+            ):
                 expected = torch.autograd.grad(attention(*dense), dense, dout.contiguous())
                 assert_all_close(torch.autograd.grad(attention(*leaves), leaves, dout), expected, 1e-2)
 
