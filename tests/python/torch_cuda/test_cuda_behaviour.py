@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -150,6 +152,14 @@ def test_out_of_memory() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         attention(q, q, q)
     assert attention(*qkv()).isfinite().all()
+
+
+def test_examples_of_the_documentation() -> None:
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
+    examples = [x for x in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "cuda" in x]
+    assert examples
+    for example in examples:
+        exec(example, {})
 
 
 def test_empty() -> None:
