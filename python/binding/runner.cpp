@@ -54,13 +54,14 @@ void Runner::attention(const tw_attention& problem, const tw_attention_grad* gra
   const auto one_shot = [&] {
     return grad ? tw_attention_backward(&problem, grad, &exec_) : tw_attention_forward(&problem, &exec_);
   };
-  if (!arrays_.on_gpu()) {
-    run_on_cpu(multiply_adds_of(problem), one_shot);
-  } else if (allocate_.is_none()) {
-    check(unlocked(one_shot));
-  } else {
-    plan_and_run(problem, grad);
-  }
+  if (!arrays_.on_gpu()) return run_on_cpu(multiply_adds_of(problem), one_shot);
+  if (allocate_.is_none()) return check(unlocked(one_shot));
+  if (grad) return plan_and_run(problem, grad);
+  // Most forwards need no workspace. With an empty one a call says whether it does, and planning is saved.
+  exec_.workspace = problem.q.data;
+  const tw_status status = unlocked(one_shot);
+  if (status == TW_WORKSPACE_TOO_SMALL) return plan_and_run(problem, grad);
+  check(status);
 }
 
 void Runner::plan_and_run(const tw_attention& problem, const tw_attention_grad* grad) {

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._C import _get_tracing_state, _is_any_autocast_enabled, _len_torch_dispatch_stack
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 from tilewise import _torch_calls as calls
 from tilewise import _torch_ops as ops
@@ -74,7 +77,7 @@ def attention(
     """
     is_heads_first = heads_first(layout)
     plain = _are_plain(q, k, v, options)
-    if torch._C._is_any_autocast_enabled():
+    if _is_any_autocast_enabled():
         q, k, v = _autocast(q, k, v)
     if options.get("dropout_p") and not any(options.get(name) is not None for name in DROPOUT):
         on_meta = q.is_meta  # which draws nothing
@@ -190,7 +193,8 @@ def _dtype(given: Any) -> torch.dtype:
 
 def _with_unit_stride(name: str, x: Tensor) -> Tensor:
     try:
-        if x.dim() == 0 or x.stride(-1) == 1:
+        strides = x.stride()
+        if not strides or strides[-1] == 1:
             return x
         return x.clone(memory_format=torch.contiguous_format)
     except RuntimeError:
@@ -242,8 +246,8 @@ def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> b
             arrays.append(value)
     for x in arrays:
         kind = type(x)
-        has_memory = (kind is Tensor or kind is torch.nn.Parameter) and (x.is_cpu or x.is_cuda)
-        plain = plain and has_memory and not x.is_neg()
+        if not ((kind is Tensor or kind is Parameter) and (x.is_cuda or x.is_cpu) and not x.is_neg()):
+            plain = False
     if not plain:
         _check_arrays({"q": q, "k": k, "v": v, **options})
     if forward_ad._current_level >= 0:
@@ -261,9 +265,9 @@ def _is_watched() -> bool:
     """Whether a compiler, a dispatch mode or a trace has to see the operation."""
     if torch.compiler.is_compiling():
         return True
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if peek_interpreter_stack() is not None:
         raise NotImplementedError(NO_TRANSFORMS)
-    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None
+    return bool(_len_torch_dispatch_stack()) or _get_tracing_state() is not None
 
 
 def _check_arrays(arguments: Mapping[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -169,6 +171,7 @@ def test_cupy_streams(non_blocking: bool) -> None:
     side = cupy.cuda.Stream(non_blocking=non_blocking)
     arrays = [cupy.asarray(x) for x in tensors]
     late = [cupy.full_like(x, np.nan) for x in arrays]
+    late[0][...] = tilewise.attention(*arrays) + 1  # CuPy compiles what it is asked for, which takes long
     torch.cuda.synchronize()
     with side:
         with torch.cuda.stream(torch.cuda.ExternalStream(side.ptr)):
@@ -182,6 +185,27 @@ def test_cupy_streams(non_blocking: bool) -> None:
     side.synchronize()
     assert_close(cupy.asnumpy(out - 1), expected)
     assert_close(cupy.asnumpy(given), expected)
+
+
+FULL_STREAM = """
+import threading, time
+import cupy, tilewise
+arrays = [cupy.ones((1, 8, 1, 64), cupy.float32) for _ in range(3)]
+out = tilewise.attention(*arrays)
+side, may_go_on = cupy.cuda.Stream(non_blocking=True), threading.Event()
+side.launch_host_func(lambda _: may_go_on.wait(60), None)
+threading.Timer(1, may_go_on.set).start()
+for _ in range(5000):
+    tilewise.attention(*arrays, out=out, stream=side)
+side.synchronize()
+assert may_go_on.is_set()
+"""
+
+
+def test_others_run_python_while_a_launch_waits() -> None:
+    """A stream takes some thousand launches; the next one waits, here for a function of Python's."""
+    pytest.importorskip("cupy")
+    subprocess.run([sys.executable, "-c", FULL_STREAM], check=True, timeout=60)
 
 
 def test_numba() -> None:
