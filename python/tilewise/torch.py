@@ -246,8 +246,8 @@ def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> b
             arrays.append(value)
     for x in arrays:
         kind = type(x)
-        if not ((kind is Tensor or kind is Parameter) and (x.is_cuda or x.is_cpu) and not x.is_neg()):
-            plain = False
+        has_memory = (kind is Tensor or kind is Parameter) and (x.is_cuda or x.is_cpu)
+        plain = plain and has_memory and not x.is_neg()
     if not plain:
         _check_arrays({"q": q, "k": k, "v": v, **options})
     if forward_ad._current_level >= 0:
