@@ -97,7 +97,7 @@ def main(object_files: list[str]) -> bool:
         if local > allowed:
             faults.append(
                 f"{kernel.unit}: {kernel.name} for {kernel.architecture}: {kernel.local_bytes} bytes of local memory, "
-                f"{kernel.spilled_bytes} bytes spilled and reloaded, {kernel.registers} registers; allowed are {allowed}"
+                f"{kernel.spilled_bytes} bytes spilled and reloaded, {kernel.registers} registers; allowed: {allowed}"
             )
     print(*faults, sep="\n")
     architectures = sorted({kernel.architecture for kernel in kernels})

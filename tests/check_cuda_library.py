@@ -1,5 +1,5 @@
-"""libtilewise_cuda.so exports its door alone and needs nothing but the C library; it opens without a driver, and tw_info
-says what is missing: a driver, a newer driver, a GPU.
+"""libtilewise_cuda.so exports its door alone and needs nothing but the C library; it opens without a driver, and then
+tw_info says what is missing: a driver, a newer driver, a GPU.
 
 Usage: check_cuda_library.py libtilewise_cuda.so libtilewise.so drivers
 `drivers` holds a folder for each version of CUDA with a libcuda.so.1 in the place of the real one (preload/driver.c).
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 DOOR = "tilewise_cuda_backend"
 ALLOWED = re.compile(r"(lib(c|m|dl|rt|pthread)|ld-linux.*)\.so\.\d+")
@@ -27,7 +28,7 @@ def answers(*command: str, pattern: str) -> set[str]:
     return set(re.findall(pattern, lines, re.MULTILINE))
 
 
-def reason(library_path: str) -> str | None:
+def reason(library_path: str) -> Any:
     """Why no GPU serves, as this process sees it."""
     library = ctypes.CDLL(library_path)
     library.tw_info.argtypes, library.tw_info.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_size_t

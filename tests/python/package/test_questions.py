@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -15,7 +16,9 @@ import tilewise
 
 X = np.zeros((1, 64, 4, 32), np.float32)
 SHAPE = tilewise.without_memory((1, 64, 4, 32))
-COMMAND = pathlib.Path(tilewise.__file__).parent / "bin" / "tilewise"
+PACKAGE = pathlib.Path(tilewise.__file__).parent
+COMMAND = PACKAGE / "bin" / "tilewise"
+CUDA_LIBRARY = PACKAGE / "libtilewise_cuda.so.0"
 
 
 @pytest.mark.parametrize("x", [X, SHAPE], ids=["array", "shape"])
@@ -52,6 +55,15 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 needs_command = pytest.mark.skipif(not COMMAND.exists(), reason="the package was built without the command")
+
+
+@needs_command
+@pytest.mark.skipif(not CUDA_LIBRARY.exists(), reason="the package was built without nvcc")
+def test_module_and_command_find_the_cuda_library() -> None:
+    """What may be missing is a driver or a GPU."""
+    [cuda] = [backend for backend in tilewise.info()["backends"] if backend["name"] == "cuda"]
+    assert "back end" not in str(cuda["reason"])
+    assert re.search("^cuda (?!.*back end)", command("info").stdout, re.MULTILINE)
 
 
 @needs_command
