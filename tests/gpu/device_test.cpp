@@ -76,7 +76,9 @@ void repeat_both(uint32_t flags, int times) {
   if (!testing::Test::IsSkipped() && !testing::Test::HasFailure()) repeat(call, true, times);
 }
 
+// Dao-AILab/flash-attention#414: dq differs from run to run by its atomic sums.
 TEST_P(Device, AThousandRunsGiveTheSameBits) { repeat_both(0, 1000); }
+// Dao-AILab/flash-attention#1596: the switch for deterministic gradients is accepted and ignored.
 TEST_P(Device, AThousandCausalRunsGiveTheSameBits) { repeat_both(TW_CAUSAL, 1000); }
 
 // ---- Streams and threads.
@@ -110,6 +112,26 @@ TEST_P(Device, ThreadsOnStreamsOfTheirOwn) {
     EXPECT_EQ(forward[t].differences(), 0u);
     EXPECT_EQ(backward[t].differences(), 0u);
   }
+}
+
+// huggingface/candle#3596: kernels on the default stream read a query that is not there yet.
+TEST_P(Device, candle_3596) {
+  DeviceCall call(Type::bf16, kMiddling, true);
+  call.a.flags = TW_DETERMINISTIC;
+  RUN_OR_SKIP(call.plan_and_run(false));
+  RUN_OR_SKIP(call.plan_and_run(true));
+  const Kept forward(call, false), backward(call, true);
+  const Stream stream;
+  for (int i = 0; i < 50; ++i) {
+    CUDA_OK(cudaMemsetAsync(call.q.data(), 0, call.q.size(), stream.stream));
+    keep_busy(1, 500000, stream.stream);
+    fill(call.q, call.type, kQ, stream.stream);
+    RUN_OR_SKIP(call.run(false, stream.stream));
+    RUN_OR_SKIP(call.run(true, stream.stream));
+    forward.compare(stream.stream), backward.compare(stream.stream);
+  }
+  EXPECT_EQ(forward.differences(), 0u);
+  EXPECT_EQ(backward.differences(), 0u);
 }
 
 // ---- Captured graphs. Work on any other stream would end the capture.
@@ -156,7 +178,34 @@ TEST_P(Device, AGraphReplaysOnNewInputs) {
   }
 }
 
-// The device reads seed and offset when the graph runs, so each replay may drop other pairs.
+// flashinfer-ai/flashinfer#3904: a replay uses the lengths of the capture.
+TEST_P(Device, flashinfer_3904) {
+  DeviceCall call(Type::bf16, kMiddling, true);
+  const DeviceBytes used(2 * sizeof(int32_t));
+  call.a.flags = TW_DETERMINISTIC | TW_CAUSAL;
+  call.a.seqused_k = tw_tensor_of(used.data(), TW_I32, 2, 1, 1, 1);
+  CUDA_OK(cudaMemset(used.data(), 0, used.size()));
+  RUN_OR_SKIP(call.plan(false));
+  RUN_OR_SKIP(call.plan(true));
+  const Stream stream;
+  Graph graph;
+  ASSERT_NO_FATAL_FAILURE(capture(call, stream.stream, graph));
+  for (const int32_t length : {10, 400}) {
+    const int32_t lengths[] = {length, length + 20};
+    CUDA_OK(cudaMemcpy(used.data(), lengths, sizeof lengths, cudaMemcpyDefault));
+    CUDA_OK(cudaGraphLaunch(graph.graph, stream.stream));
+    CUDA_OK(cudaDeviceSynchronize());
+    const Kept forward(call, false), backward(call, true);
+    RUN_OR_SKIP(call.plan_and_run(false));
+    RUN_OR_SKIP(call.plan_and_run(true));
+    forward.compare(nullptr), backward.compare(nullptr);
+    EXPECT_EQ(forward.differences(), 0u);
+    EXPECT_EQ(backward.differences(), 0u);
+  }
+}
+
+// The device reads seed and offset when the graph runs, so each replay may drop other pairs, and what it reads may have
+// been written just before: Dao-AILab/flash-attention#165 and pytorch/pytorch#196586.
 TEST_P(Device, AGraphReadsItsDropoutState) {
   DeviceCall call(Type::bf16, kMiddling, true), direct(Type::bf16, kMiddling, true);
   const DeviceBytes state(2 * sizeof(int64_t));
@@ -175,7 +224,9 @@ TEST_P(Device, AGraphReadsItsDropoutState) {
     direct.a.dropout_offset = static_cast<uint64_t>(5 + offset);
     RUN_OR_SKIP(direct.plan_and_run(false));
     RUN_OR_SKIP(direct.plan_and_run(true));
-    CUDA_OK(cudaMemcpy(state.data(), seed_and_offset, sizeof seed_and_offset, cudaMemcpyDefault));
+    CUDA_OK(cudaMemset(state.data(), 0, state.size()));
+    keep_busy(1000, 1000000, stream.stream);
+    CUDA_OK(cudaMemcpyAsync(state.data(), seed_and_offset, sizeof seed_and_offset, cudaMemcpyDefault, stream.stream));
     CUDA_OK(cudaGraphLaunch(graph.graph, stream.stream));
     CUDA_OK(cudaDeviceSynchronize());
     EXPECT_EQ(call.out.read(), direct.out.read());

@@ -109,10 +109,10 @@ std::vector<int64_t> samples(int64_t count, int64_t dim) {
   return chosen;
 }
 
-void check(Type type, Sizes sizes, bool backward) {
+void check_call(DeviceCall& call, bool backward) {
+  const Sizes& sizes = call.sizes;
   SCOPED_TRACE(testing::Message() << "B" << sizes.batch << " Sq" << sizes.rows << " Sk" << sizes.keys << " H"
                                   << sizes.heads << "/" << sizes.heads_kv << " D" << sizes.dim);
-  DeviceCall call(type, sizes, backward);
   if (!call.has_memory()) GTEST_SKIP() << "this GPU has too little memory";
   RUN_OR_SKIP(call.plan_and_run(false));
   const Exact exact(call);
@@ -122,6 +122,11 @@ void check(Type type, Sizes sizes, bool backward) {
   for (const int64_t row : samples(exact.row_count(), sizes.dim)) exact.check_dq(row);
   if (sizes.rows * sizes.heads / sizes.heads_kv > kMostRowsOfKey) return;
   for (const int64_t key : samples(exact.key_count(), sizes.dim)) exact.check_key(key);
+}
+
+void check(Type type, Sizes sizes, bool backward) {
+  DeviceCall call(type, sizes, backward);
+  check_call(call, backward);
 }
 
 TEST_P(Large, ManySequences) {
@@ -148,6 +153,33 @@ TEST_P(Large, flashinfer_3125) {
 TEST_P(Large, flash_attention_2260) {
   for (const int64_t batch : {8191, 8300}) {
     check(Type::bf16, {.batch = batch, .rows = 1, .keys = 1, .heads = 16, .heads_kv = 16, .dim = 128}, true);
+  }
+}
+
+// Dao-AILab/flash-attention#1786: 80,000 packed sequences do not launch.
+TEST_P(Large, flash_attention_1786) {
+  const Sizes sizes = {.batch = 80000, .rows = 16, .keys = 16, .heads = 1, .heads_kv = 1, .dim = 64};
+  DeviceCall call(Type::bf16, sizes, true);
+  std::vector<int32_t> offsets;
+  for (int64_t b = 0; b <= sizes.batch; ++b) offsets.push_back(static_cast<int32_t>(b * sizes.rows));
+  const DeviceBytes memory(offsets.size() * sizeof(int32_t));
+  CUDA_OK(cudaMemcpy(memory.data(), offsets.data(), memory.size(), cudaMemcpyDefault));
+  const auto pack = [&](tw_tensor& t) { t.shape[0] = 1, t.shape[1] = sizes.batch * sizes.rows; };
+  for (tw_tensor* t :
+       {&call.a.q, &call.a.k, &call.a.v, &call.a.out, &call.g.dout, &call.g.dq, &call.g.dk, &call.g.dv}) {
+    pack(*t);
+  }
+  call.a.lse = tw_tensor_of(call.lse.data(), TW_F32, 1, 1, sizes.batch * sizes.rows, 1);
+  call.a.cu_seqlens_q = call.a.cu_seqlens_k = tw_tensor_of(memory.data(), TW_I32, sizes.batch + 1, 1, 1, 1);
+  call.a.max_seqlen_q = call.a.max_seqlen_k = sizes.rows;
+  check_call(call, true);
+}
+
+// Dao-AILab/flash-attention#359: gradients are wrong now and then.
+TEST_P(Large, flash_attention_359) {
+  for (int i = 0; i < 10; ++i) {
+    check(Type::f16, {.batch = 300, .rows = 2048, .keys = 128, .heads = 1, .heads_kv = 1, .dim = 128}, true);
+    if (IsSkipped() || HasFailure()) return;
   }
 }
 

@@ -99,6 +99,29 @@ TEST(Rows, NeedMemoryThatGrowsWithTheTokens) {
   }
 }
 
+// Dao-AILab/flash-attention#1011: memory for each sequence as long as the longest one.
+TEST(Rows, flash_attention_1011) {
+  cases::Case c;
+  c.packed_q.assign(1001, 1);
+  c.packed_q[0] = 64536;
+  c.packed_k.assign(1001, 1);
+  c.batch = 1001, c.heads = c.heads_kv = 1, c.head_dim = c.value_dim = 8, c.type = Type::bf16;
+  c.seqlen_q = 64536, c.seqlen_k = 1;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    Problem problem = problem_of(c, pass);
+    problem.max_keys = 64536;
+    for (const Kernel* kernel : kernels(TW_CUDA)) {
+      Text reason;
+      if (kernel->pass == pass) kernel->refuse(problem, reason);
+      if (kernel->pass != pass || !reason.empty() || kernel->algorithm == Algorithm::standard) continue;
+      const int64_t rows = problem.total_rows + 256 * problem.batch;  // whole tiles of each sequence
+      EXPECT_LE(kernel->size(problem, kGpus[0]).workspace_bytes,
+                static_cast<uint64_t>(rows) * (64 + 8) * 4 * 2 + (8 << 20))
+          << kernel->name;
+    }
+  }
+}
+
 // ---- A machine without a GPU.
 
 class NoGpu : public testing::Test {

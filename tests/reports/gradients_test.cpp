@@ -269,6 +269,18 @@ TEST_P(Gradients, pytorch_184122) {
   }
 }
 
+// Dao-AILab/flash-attention#2552: parts of dv are misplaced where the head sizes of q and v differ.
+TEST_P(Gradients, flash_attention_2552) {
+  for (const auto& [dim, value_dim] :
+       {std::pair<int64_t, int64_t>{128, 96}, {128, 40}, {64, 128}, {192, 128}, {96, 64}}) {
+    Call c(Type::bf16,
+           {.seqlen_q = 150, .seqlen_k = 150, .heads = 2, .heads_kv = 2, .head_dim = dim, .value_dim = value_dim});
+    c.fill_normal(82);
+    expect_like_reference(c, kernel());
+    if (IsSkipped()) return;
+  }
+}
+
 // flashinfer-ai/flashinfer#4051: the merge of two empty results is NaN. Merging into a part is refused by name.
 TEST(Merge, flashinfer_4051) {
   const double empty = -kInf;

@@ -340,5 +340,23 @@ TEST_P(Varlen, vllm_flash_attention_87) {
   expect_like_reference(c, kernel(), false);
 }
 
+// Dao-AILab/flash-attention#1417: the same live keys in a larger cache give another result.
+TEST_P(Varlen, flash_attention_1417) {
+  const int64_t live = 700;
+  const Stored used = int32s({live});
+  Call small(Type::bf16, {.seqlen_q = 2, .seqlen_k = live, .heads = 4, .heads_kv = 4, .head_dim = 128});
+  small.fill_normal(62);
+  RUN_OR_SKIP(small.forward(kernel()));
+  for (const int64_t capacity : {1024, 8192}) {
+    Call c(Type::bf16, {.seqlen_q = 2, .seqlen_k = capacity, .heads = 4, .heads_kv = 4, .head_dim = 128});
+    c.q = small.q, c.a.seqused_k = used.view();
+    small.k.each([&](int64_t a, int64_t j, int64_t h, int64_t d) {
+      c.k.set(small.k.at(a, j, h, d), a, j, h, d), c.v.set(small.v.at(a, j, h, d), a, j, h, d);
+    });
+    RUN_OR_SKIP(c.forward(kernel()));
+    EXPECT_LE(difference(c.out, small.out), tolerance(c.type) * largest(small.out)) << capacity;
+  }
+}
+
 }  // namespace
 }  // namespace tilewise::reports
