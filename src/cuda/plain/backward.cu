@@ -93,8 +93,8 @@ class QueryGradient {
 
 // A warp for kRows rows of a head.
 template <class T>
-__global__ __launch_bounds__(kThreads, 2) void dq(const __grid_constant__ Problem p,
-                                                  const __grid_constant__ Tensor shifts) {
+__global__ __launch_bounds__(kThreads, kBlocks) void dq(const __grid_constant__ Problem p,
+                                                        const __grid_constant__ Tensor shifts) {
   each_block(TokenBlocks::rows(p, T::kRows), p.heads, [&](TokenBlock block, int64_t h) {
     const Sequence s = find_sequence(p, block.sequence);
     if (block.first >= s.rows) return;
@@ -196,8 +196,8 @@ class KeyGradient {
 
 // A warp for kRows keys of a kv head.
 template <class T>
-__global__ __launch_bounds__(kThreads, 2) void dk_dv(const __grid_constant__ Problem p,
-                                                     const __grid_constant__ Tensor shifts) {
+__global__ __launch_bounds__(kThreads, kBlocks) void dk_dv(const __grid_constant__ Problem p,
+                                                           const __grid_constant__ Tensor shifts) {
   each_block(TokenBlocks::keys(p, T::kRows), p.heads_kv, [&](TokenBlock block, int64_t kv) {
     const Sequence s = find_sequence(p, block.sequence);
     if (block.first >= s.keys) return;

@@ -168,10 +168,10 @@ TILEWISE_DEVICE double row_term(const Problem& p, const Tensor& shifts, int64_t 
 // A warp for a part of a unit. Rows are counted through all heads and sequences that read the unit; a warp takes every
 // splits-th one. Where a unit is one warp's, it writes dbias, else its own sums.
 template <class T>
-__global__ __launch_bounds__(kThreads, 3) void dbias(const __grid_constant__ Problem p,
-                                                     const __grid_constant__ Tensor shifts, int64_t units,
-                                                     int64_t splits,
-                                                     double* partials) {  // [splits][units][32]
+__global__ __launch_bounds__(kThreads, kBlocks) void dbias(const __grid_constant__ Problem p,
+                                                           const __grid_constant__ Tensor shifts, int64_t units,
+                                                           int64_t splits,
+                                                           double* partials) {  // [splits][units][32]
   each_unit(units * splits, [&](int64_t index) {
     const int64_t split = index / units, unit = index % units, *n = p.dbias.shape;
     const BiasPlace place(p.dbias, unit);

@@ -126,7 +126,7 @@ class ForwardRows {
 
 // A warp for kRows rows of a head.
 template <class T>
-__global__ __launch_bounds__(kThreads) void forward(const __grid_constant__ Problem p) {
+__global__ __launch_bounds__(kThreads, kBlocks) void forward(const __grid_constant__ Problem p) {
   each_block(TokenBlocks::rows(p, T::kRows), p.heads, [&](TokenBlock block, int64_t h) {
     const Sequence s = find_sequence(p, block.sequence);
     if (block.first >= s.rows) return;

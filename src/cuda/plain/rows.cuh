@@ -11,6 +11,7 @@
 namespace tilewise::cuda::plain {
 
 inline constexpr int kThreads = 128, kWarpsOfBlock = kThreads / kWarp;
+inline constexpr int kBlocks = 2;  // of a multiprocessor, at least: leaves a thread 255 registers, so that none spill
 
 // ---- Tiles.
 
@@ -51,18 +52,20 @@ TILEWISE_DEVICE void each_block(const TokenBlocks& blocks, int64_t heads, F f) {
 
 // ---- Rows across a warp: lane l holds elements l, l + 32, ... and zeros past the end.
 
+// Lanes past the end load the last element and drop it: no branch, so that all loads are on their way together.
 template <class E, int kStrips>
-TILEWISE_DEVICE void read_strips(const E* row, int64_t size, float (&x)[kStrips]) {
+TILEWISE_DEVICE void read_strips(const E* row, int size, float (&x)[kStrips]) {
 #pragma unroll
   for (int c = 0; c < kStrips; ++c) {
     const int d = c * kWarp + lane();
-    x[c] = d < size ? value_of(row[d]) : 0;
+    const float value = value_of(row[min(d, size - 1)]);
+    x[c] = d < size ? value : 0;
   }
 }
 
 template <int kStrips>
 TILEWISE_DEVICE void read_row(const Tensor& t, int64_t offset, float (&x)[kStrips]) {
-  const int64_t size = t.shape[3];
+  const int size = static_cast<int>(t.shape[3]);
   if (t.type == Type::f16) return read_strips(reinterpret_cast<const __half*>(t.data) + offset, size, x);
   if (t.type == Type::bf16) return read_strips(reinterpret_cast<const __nv_bfloat16*>(t.data) + offset, size, x);
   read_strips(reinterpret_cast<const float*>(t.data) + offset, size, x);
