@@ -55,7 +55,7 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
   const Output out_written(arrays, out, written(tokens("out")), {out_like(problem, dtype), call.rank_q}, q);
   problem.out = out_written.tensor();
-  Runner runner(arrays, openmp, allocate);
+  Runner runner(arrays, openmp, allocate, q);
   if (lse.is_none()) {
     runner.attention(problem, nullptr);
     return out_written.result();
@@ -94,7 +94,7 @@ nb::tuple backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb
   const Gradient dv(arrays, gradients[2], tokens("dv"), {problem.v, call.rank_v}, v, grad.dv);
   const Gradient dbias(arrays, gradients[3], kBias, {problem.bias, call.rank_bias}, q, grad.dbias);
   const Gradient dsink(arrays, gradients[4], kSink, {sink, 1}, q, grad.dsink);
-  Runner(arrays, openmp, allocate).attention(problem, &grad);
+  Runner(arrays, openmp, allocate, q).attention(problem, &grad);
   return nb::make_tuple(dq.result(), dk.result(), dv.result(), dbias.result(), dsink.result());
 }
 
@@ -142,7 +142,7 @@ nb::tuple merge(nb::handle out_parts, nb::handle lse_parts, nb::handle out, nb::
   const Output out_written(arrays, out, written(tokens("out")), {wanted, outs.first.rank}, out_parts);
   const Output lse_written(arrays, lse, written(logarithms("lse")), {merge.lse_parts, lses.first.rank}, lse_parts);
   merge.out = out_written.tensor(), merge.lse = lse_written.tensor();
-  Runner(arrays, 0, nb::none()).merge(merge);
+  Runner(arrays, 0).merge(merge);
   return nb::make_tuple(out_written.result(), lse_written.result());
 }
 

@@ -39,7 +39,11 @@ double multiply_adds_of(const tw_attention& problem) {
 
 }  // namespace
 
-Runner::Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate) : arrays_(arrays), allocate_(allocate) {
+Runner::Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate, nb::handle q) : Runner(arrays, openmp) {
+  if (!allocate.is_none()) allocate_ = allocate, q_ = q;
+}
+
+Runner::Runner(Arrays& arrays, uintptr_t openmp) : arrays_(arrays) {
   TW_INIT(exec_);
   if (arrays.on_gpu()) {
     exec_.stream = arrays.stream();
@@ -55,7 +59,7 @@ void Runner::attention(const tw_attention& problem, const tw_attention_grad* gra
     return grad ? tw_attention_backward(&problem, grad, &exec_) : tw_attention_forward(&problem, &exec_);
   };
   if (!arrays_.on_gpu()) return run_on_cpu(multiply_adds_of(problem), one_shot);
-  if (allocate_.is_none()) return check(unlocked(one_shot));
+  if (!allocate_.is_valid()) return check(unlocked(one_shot));
   if (grad) return plan_and_run(problem, grad);
   // Most forwards need no workspace. With an empty one a call says whether it does, and planning is saved.
   exec_.workspace = problem.q.data;
@@ -68,7 +72,7 @@ void Runner::plan_and_run(const tw_attention& problem, const tw_attention_grad* 
   tw_plan plan;
   check(unlocked([&] { return tw_attention_plan(&problem, grad, &plan); }));
   if (plan.workspace_bytes > 0) {
-    const nb::object workspace = allocate_(plan.workspace_bytes);
+    const nb::object workspace = allocate_(q_, plan.workspace_bytes);
     exec_.workspace = arrays_.read(workspace, {.name = "workspace", .axes = 1}).data;
     exec_.workspace_bytes = plan.workspace_bytes;
   }

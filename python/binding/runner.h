@@ -8,9 +8,10 @@ namespace tilewise::python {
 class Runner {
  public:
   // openmp: the address of GOMP_parallel, which the OpenMP of GCC, LLVM and Intel all have; its threads then do the
-  // work of the CPU; 0 for the library's own. allocate: gives an array of so many bytes on the GPU for a workspace;
-  // None for memory of the library's own.
-  Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate);
+  // work of the CPU; 0 for the library's own.
+  Runner(Arrays& arrays, uintptr_t openmp);
+  // allocate: takes q and a number of bytes, gives an array of so many on the GPU for a workspace.
+  Runner(Arrays& arrays, uintptr_t openmp, nb::handle allocate, nb::handle q);
   Runner(const Runner&) = delete;
 
   // Raises what the library refuses. grad null: the forward.
@@ -21,7 +22,7 @@ class Runner {
   void plan_and_run(const tw_attention& problem, const tw_attention_grad* grad);
 
   Arrays& arrays_;
-  nb::handle allocate_;
+  nb::handle allocate_, q_;  // null: workspaces are memory of the library's own
   tw_thread_pool pool_;
   tw_exec exec_;
 };

@@ -12,8 +12,8 @@ here looks at `requires_grad` or at torch's negative bit.
 do the work; 0 for the library's own. `threads`: where the options do not say.
 
 On a GPU: `stream` is a cudaStream_t; None for the one that the library of the first array works on at present.
-`allocate` gives an array of so many bytes for the workspace, which may be reused in the order of the stream once the
-call has returned; None for memory of the library's own.
+`allocate(q, size)` gives an array of so many bytes for the workspace, which may be reused in the order of the stream
+once the call has returned; None for memory of the library's own.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def forward(
     openmp: int = 0,
     threads: int = 0,
     stream: int | None = None,
-    allocate: Callable[[int], Any] | None = None,
+    allocate: Callable[[Any, int], Any] | None = None,
     /,
 ) -> Any:
     """out, or (out, lse) unless `lse` is None. `out` None, `lse` True: new arrays of the library of q."""
@@ -56,7 +56,7 @@ def backward(
     openmp: int = 0,
     threads: int = 0,
     stream: int | None = None,
-    allocate: Callable[[int], Any] | None = None,
+    allocate: Callable[[Any, int], Any] | None = None,
     /,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """(dq, dk, dv, dbias, dsink). In `gradients` each of them is an array, True for a new one, None for none."""

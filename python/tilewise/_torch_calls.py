@@ -58,17 +58,22 @@ def _views(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: view(x) for name, x in options.items()}
 
 
-def _workspace(q: Tensor, size: int) -> Any:
-    memory = q.new_empty(size, dtype=torch.int8)
-    return memory if LENDS else view(memory)
+def _workspace(q: Tensor, size: int) -> Tensor:
+    return q.new_empty(size, dtype=torch.int8)
 
 
-def _place(q: Tensor) -> tuple[int, int, int | None, Callable[[int], Any] | None]:
+# Threads of no host; the stream that torch itself tells by the exchange API; what gives a workspace.
+ON_GPU = (0, 0, None, _workspace)
+
+
+def _place(q: Tensor) -> tuple[int, int, int | None, Callable[[Any, int], Any] | None]:
     """Where a call runs: OpenMP and its threads, or the stream and what gives a workspace."""
     if q.is_cpu:
         return Host.openmp, torch.get_num_threads(), None, None
+    if LENDS:
+        return ON_GPU
     stream = torch._C._cuda_getCurrentRawStream(q.get_device())
-    return 0, 0, stream, lambda size: _workspace(q, size)
+    return 0, 0, stream, lambda _, size: view(_workspace(q, size))
 
 
 def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -76,9 +81,9 @@ def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tens
 
     So a result for a transposed view can be transposed back for free.
     """
-    if dtype is None and x.shape[-1] == width and x.is_contiguous():
+    *outer, first, second, own = x.shape
+    if dtype is None and own == width and x.is_contiguous():
         return torch.empty_like(x)
-    *outer, first, second, _ = x.shape
     dtype = x.dtype if dtype is None else dtype
     if x.stride(-3) >= x.stride(-2):
         return x.new_empty((*outer, first, second, width), dtype=dtype)

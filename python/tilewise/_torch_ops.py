@@ -102,7 +102,7 @@ def _values(given: Mapping[str, Any]) -> list[Any]:
         for side in sides:
             if options.get(side) is not None:
                 raise ValueError(f"window is {window!r} and {side} is {options[side]!r}: give one of them")
-        options |= sides
+        options.update(sides)
     for name in FLAGS:
         flag = options.get(name)
         if flag is not None and not _is_bool(flag):

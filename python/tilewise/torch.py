@@ -24,7 +24,7 @@ from tilewise import _torch_ops as ops
 from tilewise._attention import Layout, dtype_name, heads_first
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from typing_extensions import Unpack
 
@@ -83,10 +83,10 @@ def attention(
         on_meta = q.is_meta  # which draws nothing
         drawn = torch.empty(2, dtype=torch.int64, device="meta") if on_meta else dropout_state(device=q.device)
         options["dropout_state"] = drawn
-    if torch.are_deterministic_algorithms_enabled() and options.get("deterministic") is None:
-        options["deterministic"] = True
     q, k, v = _with_unit_stride("q", q), _with_unit_stride("k", k), _with_unit_stride("v", v)
     needs_grad = torch.is_grad_enabled() and _need_grad(q, k, v, options)
+    if needs_grad and torch.are_deterministic_algorithms_enabled() and options.get("deterministic") is None:
+        options["deterministic"] = True
     dtype = out_dtype if out_dtype is None else _dtype(out_dtype)
 
     if out is not None or lse is not None:
@@ -240,10 +240,9 @@ def _count_writes(written: Mapping[str, Tensor | None]) -> None:
 def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> bool:
     """Whether all tensors are memory as it is, and nothing looks on. Raises for other arrays and devices."""
     plain: bool = not _is_watched()
-    arrays = [q, k, v]
-    for name, value in options.items():
-        if value is not None and name in ARRAYS:
-            arrays.append(value)
+    arrays: Iterable[Any] = (q, k, v)
+    if options:
+        arrays = (*arrays, *(x for name, x in options.items() if x is not None and name in ARRAYS))
     for x in arrays:
         kind = type(x)
         has_memory = (kind is Tensor or kind is Parameter) and (x.is_cuda or x.is_cpu)
