@@ -8,5 +8,6 @@ namespace tilewise::cuda {
 std::span<const Kernel* const> kernels();
 
 extern const Kernel plain_forward, plain_backward;
+extern const Kernel standard_forward, standard_backward;
 
 }  // namespace tilewise::cuda

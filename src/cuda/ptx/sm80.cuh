@@ -40,6 +40,16 @@ TILEWISE_DEVICE void cp_async_or_zero(uint32_t dst, const void* src, bool inside
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(inside ? 16 : 0)
                : "memory");
 }
+// The first `bytes` of 16, zeros behind them; with none, src is not looked at.
+TILEWISE_DEVICE void cp_async_first(uint32_t dst, const void* src, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
+}
+TILEWISE_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most `Pending` of the thread's latest groups are under way.
+template <int Pending>
+TILEWISE_DEVICE void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
 TILEWISE_DEVICE void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // --- mbarrier: arrivals of threads, or of the copies that a thread has issued so far ------------------
