@@ -297,6 +297,48 @@ TEST(Traffic, QueriesThatStayReadKeysOnceABlock) {
   EXPECT_EQ(t.bytes_written, 4 * (160 * 64 + 160));
 }
 
+// Of cuda.standard with tiles of 128 x 128, which needs no GPU.
+Traffic on_gpu(const Call& call, Pass pass) {
+  Kernel kernel{};
+  kernel.algorithm = Algorithm::standard;
+  kernel.device_type = TW_CUDA;
+  Plan plan;
+  plan.kernel = &kernel;
+  plan.sizing.query_rows = plan.sizing.keys = 128;
+  return *traffic_of(plan, call.problem(pass));
+}
+
+TEST(Traffic, StandardOnAGpuMovesEachSquareOnceAStep) {
+  Call call({1, 300, 520, 1, 1, 64, 40, TW_BF16}, false);
+  const int64_t square = 2 * 300 * 520, q = 2 * 300 * 64, k = 2 * 520 * 64, v = 2 * 520 * 40, out = 2 * 300 * 40;
+  const Traffic forward = on_gpu(call, Pass::forward);  // 3 x 5 tiles
+  EXPECT_EQ(forward.bytes_read, (5 * q + 3 * k) + square + (square + 3 * v));
+  EXPECT_EQ(forward.bytes_written, square + square + (out + 4 * 300));
+  const Traffic backward = on_gpu(call, Pass::backward);
+  EXPECT_EQ(backward.bytes_read, (2 * out + 4 * 300) + (5 * q + 3 * k) + (5 * out + 3 * v) + 2 * square +
+                                     (square + 5 * out) + (square + 5 * q) + (square + 3 * k));
+  EXPECT_EQ(backward.bytes_written, 2 * square + 2 * square + q + k + v);
+}
+
+TEST(Traffic, StandardOnAGpuKeepsScoresOfFp16InFp32) {
+  Call call({1, 256, 256, 1, 1, 64, 64, TW_BF16}, false);
+  const Traffic narrow = on_gpu(call, Pass::forward);
+  call.shape.type = TW_F16;
+  for (tw_tensor* t : {&call.a.q, &call.a.k, &call.a.v, &call.a.out}) t->dtype = TW_F16;
+  const Traffic wide = on_gpu(call, Pass::forward);
+  EXPECT_EQ(wide.bytes_read - narrow.bytes_read, 2 * 256 * 256);
+  EXPECT_EQ(wide.bytes_written - narrow.bytes_written, 2 * 256 * 256);
+}
+
+TEST(Traffic, StandardOnAGpuMovesDeadPairsInsideTheHull) {
+  Call call({1, 256, 512, 1, 1, 64, 64, TW_BF16}, false);
+  const int64_t whole = on_gpu(call, Pass::forward).bytes_written;
+  call.a.flags = TW_CAUSAL;
+  EXPECT_EQ(on_gpu(call, Pass::forward).bytes_written, whole);
+  call.a.flags = TW_CAUSAL | TW_TOP_LEFT;  // keys from 256 on are nobody's
+  EXPECT_EQ(on_gpu(call, Pass::forward).bytes_written, whole - 2 * 2 * 256 * 256);
+}
+
 TEST(Traffic, DeadBlocksAreNotMoved) {
   Call call({1, 1024, 1024, 1, 1, 16, 16}, false);
   for (Algorithm algorithm : {Algorithm::v1, Algorithm::v2}) {

@@ -54,6 +54,8 @@ void add(const Traffic& part, int64_t times, Traffic& total);
 
 // The model of each algorithm; M in fp32 elements.
 Traffic standard_traffic(const LiveProblem& live, int64_t fast_memory);
+// The same on a GPU, by the tiles of its products.
+Traffic standard_traffic_on_gpu(const LiveProblem& live, int64_t tile_rows, int64_t tile_keys);
 Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory);
 // query_rows: rows of a grouped query block that stay while keys pass; chunk_keys: keys whose dK and dV stay while
 // queries pass.

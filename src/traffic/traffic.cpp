@@ -80,9 +80,16 @@ std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, i
 
 std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem) {
   const Algorithm algorithm = plan.kernel->algorithm;
-  if (algorithm != Algorithm::v2) return traffic_of(algorithm, problem, plan.settings.fast_memory);
+  const bool standard_on_gpu = algorithm == Algorithm::standard && plan.kernel->device_type == TW_CUDA;
+  if (algorithm != Algorithm::v2 && !standard_on_gpu) {
+    return traffic_of(algorithm, problem, plan.settings.fast_memory);
+  }
   const LiveProblem live(problem);
-  return counted(live, [&] { return v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys); });
+  const Sizing& sizing = plan.sizing;
+  return counted(live, [&] {
+    return standard_on_gpu ? standard_traffic_on_gpu(live, sizing.query_rows, sizing.keys)
+                           : v2_traffic(live, sizing.query_rows, sizing.chunk_keys);
+  });
 }
 
 }  // namespace tilewise
