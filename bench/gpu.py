@@ -129,7 +129,7 @@ def milliseconds(call: Callable[[], object]) -> float:
     call()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end)
+    return float(begin.elapsed_time(end))
 
 
 def in_turn(count: int, rounds: int) -> Iterator[tuple[int, int]]:
@@ -170,8 +170,8 @@ def distance(calls: peers.Calls, reference: peers.Calls, which: str) -> float:
 
 def inputs_of(shape: Shape) -> peers.Inputs:
     extents = (shape.batch, shape.seqlen, shape.heads, shape.head_dim)
-    tensors = (torch.randn(extents, device="cuda", dtype=DTYPES[shape.dtype][0]) for _ in range(4))
-    return peers.Inputs(*tensors, causal=bool(shape.causal))
+    q, k, v, dout = (torch.randn(extents, device="cuda", dtype=DTYPES[shape.dtype][0]) for _ in range(4))
+    return peers.Inputs(q, k, v, dout, bool(shape.causal))
 
 
 def bind_all(

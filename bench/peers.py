@@ -1,7 +1,7 @@
 """Attention of others on the same CUDA tensors. Each is found by the name of its package; one that is missing says so.
 
-A peer binds to the inputs of one cell, (B,S,H,D) tensors: it plans and allocates what it can, and gives back its forward
-and its backward as calls without arguments. `results` are what they left, in the layout of the inputs.
+A peer binds to the inputs of one cell, (B,S,H,D) tensors: it plans and allocates what it can, and gives back its
+forward and its backward as calls without arguments. `results` are what they left, in the layout of the inputs.
 """
 
 from __future__ import annotations
