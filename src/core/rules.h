@@ -4,21 +4,32 @@
 #include <initializer_list>
 
 #include "core/fields.h"
+#include "core/pattern.h"
 
 namespace tilewise {
 
-// Remembers the first rule that was broken; later ones are not looked at.
+// Remembers the first rule that was broken; later ones are not looked at. A rule that is kept costs a test and no call.
 class Rules {
  public:
   bool kept() const { return first_broken_.ok(); }
   const Status& first_broken() const { return first_broken_; }
 
   // Broken: TW_INVALID_ARGUMENT. The message names the argument, its value and the rule.
-  [[gnu::format(printf, 3, 4)]] void require(bool kept, const char* pattern, ...);
+  template <class... Values>
+  void require(bool kept_now, std::type_identity_t<Pattern<Values...>> pattern, Values... values) {
+    if (!kept_now) [[unlikely]]
+      broken(TW_INVALID_ARGUMENT, pattern.text(), values...);
+  }
   // Broken: TW_UNSUPPORTED, what is legal but not served by any kernel of this build.
-  [[gnu::format(printf, 3, 4)]] void serve(bool served, const char* pattern, ...);
+  template <class... Values>
+  void serve(bool served, std::type_identity_t<Pattern<Values...>> pattern, Values... values) {
+    if (!served) [[unlikely]]
+      broken(TW_UNSUPPORTED, pattern.text(), values...);
+  }
 
  private:
+  [[gnu::cold]] void broken(tw_status code, const char* pattern, ...);
+
   Status first_broken_;
 };
 
