@@ -94,6 +94,9 @@ std::span<const Case> all_cases();
 // The edges and one shape of each option, for machines that are emulated.
 std::span<const Case> few_cases();
 
+// What tiles of tensor cores can get wrong, for GPUs: beside all_cases().
+std::span<const Case> tile_cases();
+
 // A random legal problem of any feature, small enough to be quick; the same for the same numbers.
 Case random_case(uint64_t seed, int64_t index);
 

@@ -131,6 +131,7 @@ std::vector<Trial> all_trials() {
   for (const Case& c : cases::few_cases()) add(c, true);
   for (const Case& c : cases::all_cases())
     if (!c.slow) add(c, false);
+  for (const Case& c : cases::tile_cases()) add(c, false);
   return all;
 }
 

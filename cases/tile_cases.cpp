@@ -1,0 +1,145 @@
+// Cases for tiles of tensor cores: 16-bit types, head sizes that are multiples of 8, lengths around blocks of 32 to 256
+// rows and keys. all_cases() has few of these, since it is made for vectors.
+#include <algorithm>
+
+#include "cases/case.h"
+
+namespace tilewise::cases {
+namespace {
+
+using List = std::vector<Case>;
+constexpr Type kTypes[] = {Type::bf16, Type::f16};
+constexpr int64_t kHeadDims[] = {64, 128, 256, 96, 192};  // with tiles of their own
+
+// Types take turns.
+Case shape(const List& list, int64_t batch, int64_t rows, int64_t keys, int64_t heads, int64_t heads_kv, int64_t dim) {
+  Case c;
+  c.batch = batch, c.seqlen_q = rows, c.seqlen_k = keys;
+  c.heads = heads, c.heads_kv = heads_kv;
+  c.head_dim = c.value_dim = dim;
+  c.type = kTypes[list.size() % 2];
+  return c;
+}
+
+void add_lengths(List& list) {
+  for (const int64_t dim : kHeadDims) {
+    for (const int64_t n : {1, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 193, 255, 256, 257, 320}) {
+      Case c = shape(list, 1, n, n, 2, 1, dim);
+      list.push_back(c);
+      c.causal = true;
+      list.push_back(c);
+      c.seqlen_k = 321 - n;
+      list.push_back(c);
+      c.top_left = true, c.type = kTypes[list.size() % 2];
+      list.push_back(c);
+    }
+    list.push_back(shape(list, 2, 70, 0, 2, 1, dim));
+    list.push_back(shape(list, 2, 0, 70, 2, 1, dim));
+  }
+}
+
+void add_head_dims(List& list) {
+  for (int64_t dim = 8; dim <= 256; dim += 8) {
+    Case c = shape(list, 1, 130, 150, 2, 1, dim);
+    c.causal = dim % 16 == 0;
+    list.push_back(c);
+    c.value_dim = dim == 128 ? 64 : (dim * 5 / 8 + 7) / 8 * 8;
+    list.push_back(c);
+    std::swap(c.head_dim, c.value_dim);
+    list.push_back(c);
+  }
+}
+
+void add_options(List& list) {
+  for (const int64_t dim : kHeadDims) {
+    for (const Option& option : all_options()) {
+      Case c = shape(list, 2, 150, 333, 4, 2, dim);
+      option(c);
+      list.push_back(c);
+      c.causal = true, c.type = kTypes[list.size() % 2];
+      if (dim == 64 || dim == 128) list.push_back(c);
+    }
+  }
+}
+
+void add_layouts(List& list) {
+  for (const int64_t dim : {64, 80, 128}) {
+    for (const Layout layout : {Layout::rows_outside, Layout::heads_outside, Layout::gaps, Layout::unaligned}) {
+      Case c = shape(list, 2, 140, 200, 6, 2, dim);
+      c.layout = layout, c.causal = true;
+      list.push_back(c);
+      c.fp32_out = true, c.type = kTypes[list.size() % 2];
+      list.push_back(c);
+      c.fp32_out = false, c.fp32_gradients = true;
+      list.push_back(c);
+    }
+  }
+}
+
+void add_packed(List& list) {
+  for (const int64_t dim : {64, 128, 192}) {
+    Case c = shape(list, 5, 200, 300, 4, 2, dim);
+    c.packed_q = {65, 0, 200, 1, 128}, c.packed_k = {130, 70, 300, 0, 128};
+    list.push_back(c);
+    c.causal = true, c.spare = 40, c.type = kTypes[list.size() % 2];
+    list.push_back(c);
+    c.used_q = {60, 0, 129, 1, 64}, c.used_k = {1, 64, 255, 0, 127};
+    list.push_back(c);
+    c.window_left = 50;
+    list.push_back(c);
+    c.dropout_p = 0.2f, c.sink = c.dsink = true;
+    list.push_back(c);
+  }
+}
+
+void add_fills(List& list) {
+  for (const int64_t dim : {64, 128, 256}) {
+    for (const Fill fill : {Fill::zero_query, Fill::ones_value, Fill::one_hot_value, Fill::equal_keys, Fill::lowest,
+                            Fill::negative, Fill::late_maximum, Fill::early_maximum, Fill::rising, Fill::huge}) {
+      Case c = shape(list, 1, 190, 390, 2, 1, dim);
+      c.fill = fill;
+      c.backward = fill != Fill::lowest;  // an fp32 lse cannot carry scores of -1e30 to a backward
+      list.push_back(c);
+      c.causal = true;
+      list.push_back(c);
+    }
+  }
+}
+
+// A part of the gradients, and what they are added to.
+void add_gradients(List& list) {
+  for (const int64_t dim : {64, 128, 256}) {
+    for (int wanted = 1; wanted < 7; ++wanted) {
+      Case c = shape(list, 1, 140, 170, 4, 2, dim);
+      c.dq = wanted & 1, c.dk = wanted & 2, c.dv = wanted & 4;
+      c.causal = wanted % 2 == 0;
+      list.push_back(c);
+      c.deterministic = true;
+      list.push_back(c);
+    }
+    Case c = shape(list, 2, 300, 300, 4, 1, dim);
+    c.deterministic = c.causal = c.accumulate = c.fp32_gradients = c.dlse = true;
+    list.push_back(c);
+  }
+}
+
+List make_tile_cases() {
+  List list;
+  add_lengths(list);
+  add_head_dims(list);
+  add_options(list);
+  add_layouts(list);
+  add_packed(list);
+  add_fills(list);
+  add_gradients(list);
+  return list;
+}
+
+}  // namespace
+
+std::span<const Case> tile_cases() {
+  static const List list = make_tile_cases();
+  return list;
+}
+
+}  // namespace tilewise::cases
