@@ -15,7 +15,7 @@ int32_t gpu_count(Text& why_none);
 Status read_gpu(int32_t index, Gpu& gpu);
 
 // A kernel's runs_on: machine code or PTX of this library runs on compute capability 8.0 and later.
-bool needs_sm80(int32_t gpu, Text& why_not);
+bool needs_sm80(int32_t index, Text& why_not);
 
 // TW_OUT_OF_MEMORY or TW_DEVICE_ERROR with what was tried and CUDA's own words. Leaves no error behind in CUDA.
 [[gnu::format(printf, 2, 3)]] Status status_of(cudaError_t error, const char* tried, ...);

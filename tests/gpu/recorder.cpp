@@ -44,6 +44,7 @@ Status status_of(cudaError_t error, const char* tried, ...) {
 }  // namespace cuda
 }  // namespace tilewise
 
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-*): these names are CUDA's
 extern "C" {
 
 // ---- What compiled code does before main.
@@ -83,3 +84,4 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void* starter, dim3 grid, dim3 bloc
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier, readability-*)

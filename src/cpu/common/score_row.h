@@ -10,8 +10,8 @@
 #pragma once
 
 #include "core/mask.h"
-#include "cpu/common/matrix.h"
 #include "core/philox.h"
+#include "cpu/common/matrix.h"
 #include "cpu/common/scores.h"
 
 namespace tilewise::cpu {

@@ -10,8 +10,8 @@
 
 #include "core/mask.h"
 #include "core/numbers.h"
-#include "cpu/common/element.h"
 #include "core/philox.h"
+#include "cpu/common/element.h"
 #include "cpu/common/vector_math.h"
 
 namespace tilewise::cpu {

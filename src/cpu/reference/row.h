@@ -7,8 +7,8 @@
 
 #include "core/mask.h"
 #include "core/numbers.h"
-#include "cpu/common/element_values.h"
 #include "core/philox.h"
+#include "cpu/common/element_values.h"
 
 namespace tilewise::cpu::reference {
 
