@@ -93,8 +93,8 @@ def main(object_files: list[str]) -> bool:
     kernels = [kernel for report in reports for kernel in report.kernels()]
     faults = [f"{report.unit}: {advice}" for report in reports for advice in ADVICE.findall(report.text)]
     for kernel in kernels:
-        local, allowed = max(kernel.local_bytes, kernel.spilled_bytes), kernel.allowed_bytes()
-        if local > allowed:
+        allowed = kernel.allowed_bytes()
+        if kernel.local_bytes > allowed or (kernel.spilled_bytes and not allowed):
             faults.append(
                 f"{kernel.unit}: {kernel.name} for {kernel.architecture}: {kernel.local_bytes} bytes of local memory, "
                 f"{kernel.spilled_bytes} bytes spilled and reloaded, {kernel.registers} registers; allowed: {allowed}"
