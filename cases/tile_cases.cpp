@@ -1,6 +1,7 @@
 // Cases for tiles of tensor cores: 16-bit types, head sizes that are multiples of 8, lengths around blocks of 32 to 256
 // rows and keys. all_cases() has few of these, since it is made for vectors.
 #include <algorithm>
+#include <array>
 
 #include "cases/case.h"
 
@@ -122,6 +123,59 @@ void add_gradients(List& list) {
   }
 }
 
+void add_groups(List& list) {
+  for (const auto& [heads, heads_kv] : {std::pair<int64_t, int64_t>{8, 1}, {6, 2}, {5, 5}, {12, 4}, {3, 1}}) {
+    Case c = shape(list, 2, 70, 130, heads, heads_kv, 128);
+    c.causal = heads_kv > 1;
+    list.push_back(c);
+    c.deterministic = true, c.head_dim = c.value_dim = 64;
+    list.push_back(c);
+  }
+}
+
+// Masks whose edges lie within tiles, between them, and together.
+void add_masks(List& list) {
+  for (const auto& [left, right] :
+       {std::pair<int64_t, int64_t>{63, 0}, {64, 64}, {0, 0}, {127, kUnbounded}, {kUnbounded, 31}, {200, 100}}) {
+    Case c = shape(list, 1, 280, 300, 1, 1, 64);
+    c.window_left = left, c.window_right = right;
+    list.push_back(c);
+    c.chunk = 96;
+    list.push_back(c);
+    c = shape(list, 1, 260, 150, 2, 1, 128);
+    c.window_left = left, c.window_right = right, c.causal = true;
+    list.push_back(c);
+  }
+}
+
+// More tiles than a GPU has multiprocessors, and many tiles in a row.
+void add_many_tiles(List& list) {
+  for (const int64_t dim : {64, 128}) {
+    for (const auto& [batch, rows, keys, heads] :
+         {std::array<int64_t, 4>{20, 130, 70, 16}, {1, 100, 5000, 1}, {1, 3000, 200, 2}}) {
+      Case c = shape(list, batch, rows, keys, heads, 1, dim);
+      c.causal = dim == 64;
+      list.push_back(c);
+    }
+  }
+}
+
+// All options together, at random.
+void add_random(List& list) {
+  constexpr uint64_t kSeed = 2026;
+  constexpr int64_t kCases = 150;
+  for (int64_t index = 0; index < kCases; ++index) {
+    Case c = random_case(kSeed, index);
+    c.type = kTypes[list.size() % 2];
+    c.head_dim = std::min<int64_t>((c.head_dim + 7) / 8 * 8, 256);
+    c.value_dim = index % 3 == 0 ? std::min<int64_t>((c.value_dim + 7) / 8 * 8, 256) : c.head_dim;
+    c.layout = index % 2 == 0 ? Layout::rows_outside : Layout::heads_outside;
+    c.mixed_layouts = false;
+    c.fp32_out = c.prior, c.fp32_gradients = c.accumulate;
+    list.push_back(c);
+  }
+}
+
 List make_tile_cases() {
   List list;
   add_lengths(list);
@@ -131,6 +185,10 @@ List make_tile_cases() {
   add_packed(list);
   add_fills(list);
   add_gradients(list);
+  add_groups(list);
+  add_masks(list);
+  add_many_tiles(list);
+  add_random(list);
   return list;
 }
 

@@ -98,17 +98,20 @@ std::string test_name(const testing::TestParamInfo<size_t>& info) {
   return name;
 }
 
-std::vector<size_t> indices(bool few, bool slow) {
+std::vector<size_t> indices(std::span<const cases::Case> list, bool slow) {
   std::vector<size_t> chosen;
-  for (size_t i = 0; i < trials().size(); ++i)
-    if (trials()[i].few == few && trials()[i].description->slow == slow) chosen.push_back(i);
+  for (size_t i = 0; i < trials().size(); ++i) {
+    const cases::Case* c = trials()[i].description;
+    if (c >= list.data() && c < list.data() + list.size() && c->slow == slow) chosen.push_back(i);
+  }
   return chosen;
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GpuKernelsTest);
-INSTANTIATE_TEST_SUITE_P(SlowTable, GpuKernelsTest, testing::ValuesIn(indices(false, true)), test_name);
-INSTANTIATE_TEST_SUITE_P(Few, GpuKernelsTest, testing::ValuesIn(indices(true, false)), test_name);
-INSTANTIATE_TEST_SUITE_P(Table, GpuKernelsTest, testing::ValuesIn(indices(false, false)), test_name);
+INSTANTIATE_TEST_SUITE_P(SlowTable, GpuKernelsTest, testing::ValuesIn(indices(cases::all_cases(), true)), test_name);
+INSTANTIATE_TEST_SUITE_P(Few, GpuKernelsTest, testing::ValuesIn(indices(cases::few_cases(), false)), test_name);
+INSTANTIATE_TEST_SUITE_P(Table, GpuKernelsTest, testing::ValuesIn(indices(cases::all_cases(), false)), test_name);
+INSTANTIATE_TEST_SUITE_P(Tiles, GpuKernelsTest, testing::ValuesIn(indices(cases::tile_cases(), false)), test_name);
 
 // A kernel that hangs is stopped from outside, by `timeout`: say which one it was.
 void say_what_hangs(int) {

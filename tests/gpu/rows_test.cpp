@@ -61,8 +61,8 @@ void expect_answers(const Kernel& kernel, const Problem& problem) {
   }
 }
 
-TEST(Rows, RefuseAndSizeEveryCaseWithoutAGpu) {
-  for (const cases::Case& c : cases::all_cases()) {
+void expect_answers(std::span<const cases::Case> list) {
+  for (const cases::Case& c : list) {
     if (c.slow) continue;
     SCOPED_TRACE(c.name());
     for (const Pass pass : {Pass::forward, Pass::backward}) {
@@ -74,6 +74,9 @@ TEST(Rows, RefuseAndSizeEveryCaseWithoutAGpu) {
     }
   }
 }
+
+TEST(Rows, RefuseAndSizeTheTableWithoutAGpu) { expect_answers(cases::all_cases()); }
+TEST(Rows, RefuseAndSizeTileCasesWithoutAGpuSlow) { expect_answers(cases::tile_cases()); }
 
 // Twice the tokens, at most about twice the workspace; standard attention keeps the scores of all pairs.
 TEST(Rows, NeedMemoryThatGrowsWithTheTokens) {

@@ -81,7 +81,7 @@ class Run {
     const Outputs outputs = outputs_of(kernel.pass);
     if (!run_and_judge(kernel, 0, outputs)) return;
     if (kernel.pass == Pass::forward && data_.description().lse) forward_ = outputs;
-    if (!trial_.few || kernel.algorithm == Algorithm::naive) return;
+    if (!trial_.other_limits || kernel.algorithm == Algorithm::naive) return;
     for (const int64_t floats : kSharedLimits) run_and_judge(kernel, floats, outputs_of(kernel.pass));
   }
 
@@ -123,15 +123,15 @@ std::vector<Trial> all_trials() {
     if (std::find(families.begin(), families.end(), family) == families.end()) families.push_back(family);
   }
   std::vector<Trial> all;
-  const auto add = [&](const Case& c, bool few) {
-    for (const std::string& family : families) all.push_back({&c, family, few});
+  const auto add = [&](const Case& c, bool other_limits) {
+    for (const std::string& family : families) all.push_back({&c, family, other_limits});
   };
   for (const Case& c : cases::all_cases())
     if (c.slow) add(c, false);  // first, so that none is waited for alone at the end
   for (const Case& c : cases::few_cases()) add(c, true);
   for (const Case& c : cases::all_cases())
     if (!c.slow) add(c, false);
-  for (const Case& c : cases::tile_cases()) add(c, false);
+  for (const Case& c : cases::tile_cases()) add(c, true);
   return all;
 }
 

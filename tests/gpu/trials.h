@@ -23,7 +23,7 @@ struct Outcome {
 struct Trial {
   const cases::Case* description;
   std::string family;
-  bool few;  // of few_cases(): also with the shared memory of other GPUs
+  bool other_limits;  // also with the shared memory of other GPUs
 
   std::string name() const { return description->name(); }
 };
