@@ -16,7 +16,11 @@ constexpr int64_t kMostRowsOfKey = 10000;  // that the host looks at for the gra
 // Numbers of one call in fp64, worked out from what the tensors hold and from its own lse and out.
 class Exact {
  public:
-  explicit Exact(const DeviceCall& call) : call_(call), s_(call.sizes), scale_(1 / std::sqrt(double(s_.dim))) {}
+  explicit Exact(const DeviceCall& call)
+      : call_(call),
+        s_(call.sizes),
+        scale_(1 / std::sqrt(double(s_.dim))),
+        keeps_scores_(std::string_view(tw_plan_kernel(&call.plans[0])).starts_with("cuda.standard")) {}
 
   int64_t row_count() const { return s_.batch * s_.rows * s_.heads; }
   int64_t key_count() const { return s_.batch * s_.keys * s_.heads_kv; }
@@ -29,8 +33,8 @@ class Exact {
     for (int64_t j = 0; j < s_.keys; ++j) sum += p[j] = std::exp(score(r, key_of(r, j)));
     for (int64_t j = 0; j < s_.keys; ++j)
       for (int64_t d = 0; d < s_.dim; ++d) out[d] += p[j] / sum * value_at(kV, key_of(r, j) * s_.dim + d);
-    expect_close("out", call_.out, r, out, 1e-2);
-    EXPECT_NEAR(lse_of(r), std::log(sum), 1e-4);
+    expect_close("out", call_.out, r, out, keeps_scores_ ? 2e-2 : 1e-2);
+    EXPECT_NEAR(lse_of(r), std::log(sum), keeps_scores_ ? 1e-2 : 1e-4);
   }
 
   void check_dq(int64_t r) const {
@@ -98,6 +102,7 @@ class Exact {
   const DeviceCall& call_;
   const Sizes s_;
   const double scale_;
+  const bool keeps_scores_;  // in memory, in the type of q: as standard attention does
 };
 
 // The first, the last, those at 2^31 elements and bytes, and some between.

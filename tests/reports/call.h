@@ -45,8 +45,13 @@ struct Call {
   Status forward(const char* kernel);
   Status backward(const char* kernel);  // reads out and lse
 
+  // How exact an lse is: standard attention on a GPU keeps its scores in the type of q.
+  Type lse_type() const { return rounds_scores_ ? type : Type::f32; }
+  double lse_tolerance(double lse) const;
+
  private:
   Status run(const char* kernel, bool backward);
+  bool rounds_scores_ = false;
 };
 
 int32_t device_of(std::string_view kernel);
