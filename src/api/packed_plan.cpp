@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "core/fields.h"
 
@@ -129,19 +130,25 @@ void pack_types(const Problem& problem, uint64_t (&types)[2]) {
   for (const auto& field : kGradFields) add(problem.*field.tensor);
 }
 
+// f(index) for each of a list, with the index known to the compiler, which so inlines the list's functions.
+template <size_t Count, class F>
+void each_index(F f) {
+  [&]<size_t... Index>(std::index_sequence<Index...>) { (f(std::integral_constant<size_t, Index>()), ...); }
+  (std::make_index_sequence<Count>());
+}
+
 Packed packed_of(const Problem& p) {
   Packed data{};
   pack_types(p, data.types);
-  for (uint32_t bit = 0; bit < std::size(kRepeats); ++bit) {
-    const Repeat& repeat = kRepeats[bit];
+  each_index<std::size(kRepeats)>([&](auto bit) {
+    constexpr const Repeat& repeat = kRepeats[bit];
     data.repeated |= static_cast<uint32_t>((p.*repeat.tensor).shape[repeat.axis] == 1) << bit;
-  }
-  for (uint32_t bit = 0; bit < std::size(kOptions); ++bit) {
-    data.options |= static_cast<uint32_t>(kOptions[bit].is_on(p)) << bit;
-  }
-  for (size_t i = 0; i < std::size(kReals); ++i) data.reals[i] = kReals[i].of(p);
-  for (size_t i = 0; i < std::size(kNumbers); ++i) data.numbers[i] = kNumbers[i].of(p);
-  for (size_t i = 0; i < std::size(kBounds); ++i) data.bounds[i] = kBounds[i].of(p);
+  });
+  each_index<std::size(kOptions)>(
+      [&](auto bit) { data.options |= static_cast<uint32_t>(kOptions[bit].is_on(p)) << bit; });
+  each_index<std::size(kReals)>([&](auto i) { data.reals[i] = kReals[i].of(p); });
+  each_index<std::size(kNumbers)>([&](auto i) { data.numbers[i] = kNumbers[i].of(p); });
+  each_index<std::size(kBounds)>([&](auto i) { data.bounds[i] = kBounds[i].of(p); });
   return data;
 }
 

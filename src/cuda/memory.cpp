@@ -1,5 +1,7 @@
 #include "cuda/memory.h"
 
+#include <cuda.h>
+
 #include "core/fields.h"
 
 namespace tilewise::cuda {
@@ -11,7 +13,26 @@ bool addresses_host(int32_t gpu) {
   return cudaDeviceGetAttribute(&value, cudaDevAttrPageableMemoryAccess, gpu) == cudaSuccess && value;
 }
 
+// The driver's own question takes half the time of the runtime's.
+auto find_pointer_query() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return reinterpret_cast<decltype(&cuPointerGetAttribute)>(function);
+}
+
+// Says yes to what it is sure of.
+bool is_memory_of(int32_t gpu, const void* data) {
+  static const auto query = find_pointer_query();
+  int ordinal = -1;
+  const auto address = reinterpret_cast<CUdeviceptr>(data);
+  return query && query(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS && ordinal == gpu;
+}
+
 Status check_pointer(const char* name, const void* data, int32_t gpu) {
+  if (is_memory_of(gpu, data)) return {};
   cudaPointerAttributes attributes{};
   const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
   if (error != cudaSuccess) return status_of(error, "looking at %s.data", name);
