@@ -52,6 +52,8 @@ _KEYWORDS = (*_core.keywords, "out", "lse", "return_lse", "out_dtype", "layout")
 def unknown_keyword(name: str) -> str:
     """The message for a keyword that does not exist: what it is here, or the nearest that does exist."""
     message = f"attention has no keyword {name!r}"
+    if name == "stream":
+        return f"{message} in tilewise.torch, which follows torch's current stream: call it under torch.cuda.stream"
     if name in FOREIGN:
         return f"{message}; here it is {FOREIGN[name]}"
     near = [other for other in difflib.get_close_matches(name, _KEYWORDS, cutoff=_NEAR) if other != name]

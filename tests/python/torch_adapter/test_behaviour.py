@@ -39,6 +39,21 @@ def test_strides_are_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
         assert seen[-1] == (q.data_ptr(), k.data_ptr(), v.data_ptr())
 
 
+def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's switch holds where the option is left out; it is the backward that it concerns."""
+    seen: list[Any] = []
+    real = _core.backward
+    monkeypatch.setattr(_core, "backward", lambda *x: (seen.append(x[10].get("deterministic")), real(*x))[1])
+    torch.use_deterministic_algorithms(True)
+    try:
+        for options in ({}, {"deterministic": False}):
+            tensors = qkv(requires_grad=True)
+            torch.autograd.grad(tilewise.torch.attention(*tensors, **options).sum(), tensors)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert seen == [True, False]
+
+
 def test_last_axis_of_another_stride() -> None:
     wide = [torch.randn(2, 9, 16, 4, requires_grad=True) for _ in range(3)]
     views = [x.transpose(2, 3) for x in wide]

@@ -68,6 +68,7 @@ def test_other_arrays_are_refused(layout: Any, autocast: bool) -> None:
     ("options", "kind", "message"),
     [
         ({"casual": True}, TypeError, "no keyword 'casual'; did you mean causal"),
+        ({"stream": 7}, TypeError, "no keyword 'stream' in tilewise.torch, which follows torch's current stream"),
         ({"attn_mask": torch.ones(9, 11)}, TypeError, "no keyword 'attn_mask'; here it is mask"),
         ({"softmax_scale": float("nan")}, ValueError, "softmax_scale"),
         ({"mask": np.ones((9, 11), bool)}, TypeError, "mask is a ndarray"),
