@@ -29,25 +29,6 @@ const dlpack::ExchangeApi* find_exchange_api(PyTypeObject* type) {
   return api->version.major == 1 && api->tensor_from_object ? api : nullptr;
 }
 
-// The exchange API of a type, or null. The few types that have one are remembered.
-const dlpack::ExchangeApi* exchange_api(PyTypeObject* type) {
-  struct Known {
-    PyTypeObject* type;
-    const dlpack::ExchangeApi* api;
-  };
-  static std::array<Known, 8> known{};
-  for (const Known& entry : known) {
-    if (entry.type == type) return entry.api;
-  }
-  const dlpack::ExchangeApi* api = find_exchange_api(type);
-  const auto free = std::find_if(known.begin(), known.end(), [](const Known& entry) { return !entry.type; });
-  if (api && free != known.end()) {
-    Py_INCREF(type);
-    *free = {type, api};
-  }
-  return api;
-}
-
 // The module of from_dlpack for arrays such as this one: its array namespace, or the package of its type or of one that
 // this is derived from.
 nb::object library_of(nb::handle array) {
@@ -107,6 +88,25 @@ std::optional<int32_t> gpu_of(nb::handle object) {
 }
 
 }  // namespace
+
+// The few types that have one are remembered.
+const dlpack::ExchangeApi* exchange_api(PyTypeObject* type) {
+  struct Known {
+    PyTypeObject* type;
+    const dlpack::ExchangeApi* api;
+  };
+  static std::array<Known, 8> known{};
+  for (const Known& entry : known) {
+    if (entry.type == type) return entry.api;
+  }
+  const dlpack::ExchangeApi* api = find_exchange_api(type);
+  const auto free = std::find_if(known.begin(), known.end(), [](const Known& entry) { return !entry.type; });
+  if (api && free != known.end()) {
+    Py_INCREF(type);
+    *free = {type, api};
+  }
+  return api;
+}
 
 bool lend(nb::handle object, const char* name, Stream& stream, Array& array) {
   const dlpack::ExchangeApi* api = exchange_api(Py_TYPE(object.ptr()));

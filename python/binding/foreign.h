@@ -5,6 +5,9 @@
 
 namespace tilewise::python::foreign {
 
+// DLPack's C exchange API of a type, or null if it has none.
+const dlpack::ExchangeApi* exchange_api(PyTypeObject* type);
+
 // The array, if its type lends arrays by the C exchange API (torch 2.10 and newer: 50 ns) and, on a GPU, its library
 // works on the stream of the call; false otherwise. Fills in the stream where none is known.
 bool lend(nb::handle object, const char* name, Stream& stream, Array& array);

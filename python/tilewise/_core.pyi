@@ -24,6 +24,16 @@ version: int
 keywords: Mapping[str, str]
 """The options, and what each takes: "tensor", "flag", "float", "int", "unsigned" or "window"."""
 
+PLAIN: int
+"""Of `look`: all tensors are of the two types, in memory of the CPU or of CUDA, which holds the numbers as they are."""
+GRAD: int
+"""Of `look`: one requires grad."""
+STRIDES: int
+"""Of `look`: the last axis of one has another stride than 1."""
+
+def look(tensors: tuple[Any, ...], tensor_type: type, parameter_type: type, /) -> int:
+    """PLAIN and the others, or-ed, of PyTorch's tensors that lend by the C exchange API; 0 if they are not plain."""
+
 def forward(
     q: Any,
     k: Any,

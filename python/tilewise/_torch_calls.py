@@ -110,8 +110,10 @@ def forward(
     """out, or (out, lse) unless `lse` is False; in new tensors where none is given."""
     given: Any = None if lse is False else lse
     if q.dim() >= 3 and v.dim() >= 3:  # otherwise the library refuses them
-        out = empty_along(q, v.shape[-1], out_dtype) if out is None else out
-        given = empty_lse(q, heads_first) if given is True else given
+        if out is None:
+            out = empty_along(q, v.shape[-1], out_dtype)
+        if given is True:
+            given = empty_lse(q, heads_first)
     place = _place(q)
     if LENDS:
         return _core.forward(q, k, v, out, given, None, heads_first, options, *place)

@@ -22,9 +22,10 @@ from torch.nn import Parameter
 from tilewise import _torch_calls as calls
 from tilewise import _torch_ops as ops
 from tilewise._attention import Layout, dtype_name, heads_first
+from tilewise._core import GRAD, PLAIN, STRIDES, look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from typing_extensions import Unpack
 
@@ -76,22 +77,24 @@ def attention(
             second derivatives.
     """
     is_heads_first = heads_first(layout)
-    plain = _are_plain(q, k, v, options)
+    seen = _look(q, k, v, options)
+    plain = bool(seen & PLAIN)
     if _is_any_autocast_enabled():
         q, k, v = _autocast(q, k, v)
     if options.get("dropout_p") and not any(options.get(name) is not None for name in DROPOUT):
         on_meta = q.is_meta  # which draws nothing
         drawn = torch.empty(2, dtype=torch.int64, device="meta") if on_meta else dropout_state(device=q.device)
         options["dropout_state"] = drawn
-    q, k, v = _with_unit_stride("q", q), _with_unit_stride("k", k), _with_unit_stride("v", v)
-    needs_grad = torch.is_grad_enabled() and _need_grad(q, k, v, options)
+    if seen & STRIDES:
+        q, k, v = _with_unit_stride("q", q), _with_unit_stride("k", k), _with_unit_stride("v", v)
+    needs_grad = bool(seen & GRAD) and torch.is_grad_enabled() and _need_grad(q, k, v, options)
     if needs_grad and torch.are_deterministic_algorithms_enabled() and options.get("deterministic") is None:
         options["deterministic"] = True
     dtype = out_dtype if out_dtype is None else _dtype(out_dtype)
 
     if out is not None or lse is not None:
         written = {"out": out, "lse": lse}
-        if needs_grad or not _are_plain(q, k, v, written) or not plain or _autograd_follows(written):
+        if needs_grad or not _look(q, k, v, written) & PLAIN or not plain or _autograd_follows(written):
             raise ValueError("out and lse are written in place, which neither autograd nor a compiler can follow")
         result = calls.forward(q, k, v, out, return_lse if lse is None else lse, dtype, is_heads_first, options)
         _count_writes(written)
@@ -237,21 +240,25 @@ def _count_writes(written: Mapping[str, Tensor | None]) -> None:
             torch.autograd.graph.increment_version(x)
 
 
-def _are_plain(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> bool:
-    """Whether all tensors are memory as it is, and nothing looks on. Raises for other arrays and devices."""
-    plain: bool = not _is_watched()
-    arrays: Iterable[Any] = (q, k, v)
-    if options:
-        arrays = (*arrays, *(x for name, x in options.items() if x is not None and name in ARRAYS))
-    for x in arrays:
-        kind = type(x)
-        has_memory = (kind is Tensor or kind is Parameter) and (x.is_cuda or x.is_cpu)
-        plain = plain and has_memory and not x.is_neg()
-    if not plain:
+def _look(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> int:
+    """PLAIN, if all tensors are memory as it is and nothing looks on; GRAD and STRIDES, where there may be such.
+
+    Raises for other arrays and devices.
+    """
+    seen: int = GRAD | STRIDES
+    if not _is_watched():
+        arrays: tuple[Any, ...] = (q, k, v)
+        if options:
+            arrays = (*arrays, *(x for name, x in options.items() if x is not None and name in ARRAYS))
+        if calls.LENDS:
+            seen = look(arrays, Tensor, Parameter) or seen
+        elif all(type(x) in (Tensor, Parameter) and (x.is_cpu or x.is_cuda) and not x.is_neg() for x in arrays):
+            seen |= PLAIN
+    if not seen & PLAIN:
         _check_arrays({"q": q, "k": k, "v": v, **options})
     if forward_ad._current_level >= 0:
         _refuse_tangents({"q": q, "k": k, "v": v, **options})
-    return plain
+    return seen
 
 
 def _refuse_tangents(arguments: Mapping[str, Any]) -> None:
@@ -262,7 +269,7 @@ def _refuse_tangents(arguments: Mapping[str, Any]) -> None:
 
 def _is_watched() -> bool:
     """Whether a compiler, a dispatch mode or a trace has to see the operation."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return True
     if peek_interpreter_stack() is not None:
         raise NotImplementedError(NO_TRANSFORMS)
