@@ -9,5 +9,6 @@ std::span<const Kernel* const> kernels();
 
 extern const Kernel plain_forward, plain_backward;
 extern const Kernel standard_forward, standard_backward;
+extern const Kernel v1_forward, v1_backward;
 
 }  // namespace tilewise::cuda

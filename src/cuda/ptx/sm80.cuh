@@ -125,6 +125,12 @@ TILEWISE_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uin
 TILEWISE_DEVICE void store_shared(uint32_t addr, uint32_t x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(addr), "r"(x) : "memory");
 }
+// Four floats from global memory, not kept in the L1 cache. In the order of the program: the code says how early.
+TILEWISE_DEVICE float4 load_past_l1(const float4* p) {
+  float4 x;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p));
+  return x;
+}
 // Adds to four consecutive floats in global memory: one instruction from sm_90 on, four before.
 TILEWISE_DEVICE void red_add(float* p, const float (&x)[4]) {
 #if __CUDA_ARCH__ >= 900

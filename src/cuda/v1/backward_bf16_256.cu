@@ -1,0 +1,8 @@
+#include "cuda/v1/backward.cuh"
+
+namespace tilewise::cuda::v1 {
+
+constinit const BackwardUnit backward_bf16_256[] = {backward_unit<__nv_bfloat16, 256, Room::wide>(),
+                                                    backward_unit<__nv_bfloat16, 256, Room::narrow>()};
+
+}  // namespace tilewise::cuda::v1

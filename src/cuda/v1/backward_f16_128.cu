@@ -1,0 +1,8 @@
+#include "cuda/v1/backward.cuh"
+
+namespace tilewise::cuda::v1 {
+
+constinit const BackwardUnit backward_f16_128[] = {backward_unit<__half, 128, Room::wide>(),
+                                                   backward_unit<__half, 128, Room::narrow>()};
+
+}  // namespace tilewise::cuda::v1

@@ -1,0 +1,7 @@
+#include "cuda/v1/forward.cuh"
+
+namespace tilewise::cuda::v1 {
+
+constinit const ForwardUnit forward_bf16_128 = forward_unit<__nv_bfloat16, 128>();
+
+}  // namespace tilewise::cuda::v1

@@ -1,0 +1,30 @@
+// What the host side of both passes of FlashAttention-1 shares.
+#pragma once
+
+#include "core/kernel.h"
+#include "core/numbers.h"
+#include "cuda/common/launch.cuh"
+
+namespace tilewise::cuda::v1 {
+
+// What neither pass serves.
+void refuse(const Problem& problem, Text& reason);
+// Copies are of 16 bytes: leaves a reason if a tensor, which may be absent, does not begin at a multiple of them or has
+// a stride that is not a multiple of 8 elements.
+void refuse_unaligned(const char* name, const Tensor& tensor, Text& reason);
+
+// 0, 1, 2: the larger head size is padded to 64, 128, 256.
+inline int size_class(const Problem& problem) {
+  const int64_t dim = greater(problem.head_dim, problem.value_dim);
+  return dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
+}
+
+// Its code, if the GPU has the shared memory.
+template <class... Parameters>
+Status load_within(const char* name, void (*kernel)(Parameters...), int64_t bytes, const Settings& settings) {
+  if (bytes <= settings.fast_memory * 4) return cuda::load(name, kernel, bytes);
+  return failure(TW_UNSUPPORTED, "%s needs %lld bytes of shared memory for a thread block, and may have %lld", name,
+                 ll(bytes), ll(settings.fast_memory * 4));
+}
+
+}  // namespace tilewise::cuda::v1
