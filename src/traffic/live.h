@@ -57,6 +57,8 @@ Traffic standard_traffic(const LiveProblem& live, int64_t fast_memory);
 // The same on a GPU, by the tiles of its products.
 Traffic standard_traffic_on_gpu(const LiveProblem& live, int64_t tile_rows, int64_t tile_keys);
 Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory);
+// The same on a GPU, between the L2 cache and the multiprocessors, by its tiles. Sums always lie in the workspace.
+Traffic v1_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys, int64_t splits);
 // query_rows: rows of a grouped query block that stay while keys pass; chunk_keys: keys whose dK and dV stay while
 // queries pass.
 Traffic v2_traffic(const LiveProblem& live, int64_t query_rows, int64_t chunk_keys);

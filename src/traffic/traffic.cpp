@@ -80,15 +80,14 @@ std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, i
 
 std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem) {
   const Algorithm algorithm = plan.kernel->algorithm;
-  const bool standard_on_gpu = algorithm == Algorithm::standard && plan.kernel->device_type == TW_CUDA;
-  if (algorithm != Algorithm::v2 && !standard_on_gpu) {
-    return traffic_of(algorithm, problem, plan.settings.fast_memory);
-  }
+  const bool on_gpu = plan.kernel->device_type == TW_CUDA;
   const LiveProblem live(problem);
-  const Sizing& sizing = plan.sizing;
+  const Sizing& tile = plan.sizing;
   return counted(live, [&] {
-    return standard_on_gpu ? standard_traffic_on_gpu(live, sizing.query_rows, sizing.keys)
-                           : v2_traffic(live, sizing.query_rows, sizing.chunk_keys);
+    if (algorithm == Algorithm::v2) return v2_traffic(live, tile.query_rows, tile.chunk_keys);
+    if (on_gpu && algorithm == Algorithm::standard) return standard_traffic_on_gpu(live, tile.query_rows, tile.keys);
+    if (on_gpu && algorithm == Algorithm::v1) return v1_traffic_on_gpu(live, tile.query_rows, tile.keys, tile.splits);
+    return bytes_of(algorithm, live, plan.settings.fast_memory);
   });
 }
 

@@ -5,36 +5,39 @@
 namespace tilewise {
 namespace {
 
+struct Schedule {
+  cpu::Blocks blocks;
+  int64_t splits;           // of the rows: each lets all keys pass
+  bool own_output, own_dq;  // sums in fp32 memory of their own
+};
+
 // One query head: n rows, `used` keys, `visits` rows that pass blocks of keys.
-void forward(const Problem& p, int64_t n, int64_t used, int64_t visits, Traffic& t) {
+void forward(const Problem& p, const Schedule& how, int64_t n, int64_t used, int64_t visits, Traffic& t) {
   const int64_t element = size_of(p.type), state = p.value_dim * 4 + 8;  // O, l, m of a row
-  const bool own_output = p.out.type != Type::f32 || p.prior_lse;
   t.bytes_written += n * state;
-  t.bytes_read += used * (p.head_dim + p.value_dim) * element + visits * (p.head_dim * element + state);
+  t.bytes_read += how.splits * used * (p.head_dim + p.value_dim) * element + visits * (p.head_dim * element + state);
   t.bytes_written += visits * state;
-  t.bytes_read += n * 8 + (own_output ? n * p.value_dim * 4 : 0);
-  t.bytes_written += n * ((own_output ? p.value_dim * size_of(p.out.type) : 0) + (p.lse ? 4 : 0));
+  t.bytes_read += n * 8 + (how.own_output ? n * p.value_dim * 4 : 0);
+  t.bytes_written += n * ((how.own_output ? p.value_dim * size_of(p.out.type) : 0) + (p.lse ? 4 : 0));
   if (p.prior_lse) t.bytes_read += n * (p.value_dim * 4 + 4);
 }
 
 // The heads of one kv head: n rows in all.
-void backward(const Problem& p, int64_t n, int64_t keys, int64_t used, int64_t visits, Traffic& t) {
+void backward(const Problem& p, const Schedule& how, int64_t n, int64_t keys, int64_t used, int64_t visits,
+              Traffic& t) {
   const int64_t element = size_of(p.type), dq = p.head_dim * 4;
-  const bool own_dq = p.dq && p.dq.type != Type::f32;
   const int64_t row = p.head_dim * element + p.value_dim * (size_of(p.dout.type) + size_of(p.out.type)) + 4;
   t.bytes_read += used * (p.head_dim + p.value_dim) * element + visits * (row + (p.dlse ? 4 : 0));
   if (p.dq) t.bytes_read += visits * dq, t.bytes_written += visits * dq + (p.accumulate ? 0 : n * dq);
-  if (own_dq) t.bytes_read += n * dq, t.bytes_written += n * p.head_dim * size_of(p.dq.type);
+  if (how.own_dq) t.bytes_read += n * dq, t.bytes_written += n * p.head_dim * size_of(p.dq.type);
   const int64_t key = p.head_dim * size_of(p.dk.type) + p.value_dim * size_of(p.dv.type);
   if (p.accumulate) t.bytes_read += used * key;
   t.bytes_written += (p.accumulate ? used : keys) * key;
 }
 
-}  // namespace
-
-Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory) {
+Traffic count(const LiveProblem& live, const Schedule& how) {
   const Problem& p = *live;
-  const cpu::Blocks blocks = cpu::v1_blocks(p, fast_memory);
+  const cpu::Blocks blocks = how.blocks;
   const int64_t group = live->group();
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
@@ -43,17 +46,34 @@ Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory) {
     if (p.pass == Pass::forward) {
       for (int64_t g = h; g < h + group; ++g) {
         const KeyRange hull = live.hull(s, g, 1);
-        forward(p, s.rows, hull.hi - hull.lo, live.row_visits(s, g, hull, blocks.rows, blocks.keys), t);
+        forward(p, how, s.rows, hull.hi - hull.lo, live.row_visits(s, g, hull, blocks.rows, blocks.keys), t);
       }
     } else {
       const KeyRange hull = live.hull(s, h, group);
       int64_t visits = 0;
       for (int64_t g = h; g < h + group; ++g) visits += live.row_visits(s, g, hull, blocks.rows, blocks.keys);
-      backward(p, group * s.rows, s.keys, hull.hi - hull.lo, visits, t);
+      backward(p, how, group * s.rows, s.keys, hull.hi - hull.lo, visits, t);
     }
     add(t, times, total);
   });
   return total;
+}
+
+}  // namespace
+
+Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory) {
+  const Problem& p = *live;
+  return count(live, {.blocks = cpu::v1_blocks(p, fast_memory),
+                      .splits = 1,
+                      .own_output = p.out.type != Type::f32 || p.prior_lse,
+                      .own_dq = p.dq && p.dq.type != Type::f32});
+}
+
+Traffic v1_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys, int64_t splits) {
+  return count(live, {.blocks = {query_rows, keys},
+                      .splits = greater(1, splits),
+                      .own_output = true,
+                      .own_dq = static_cast<bool>(live->dq)});
 }
 
 }  // namespace tilewise
