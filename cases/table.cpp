@@ -350,6 +350,11 @@ void add_outputs(List& list) {
     c.num_splits = splits, c.window_left = 127, c.sink = true, c.dsink = true;
     list.push_back(c);
   }
+  for (const int splits : {2, 3, 20}) {  // of the rows too, where those are what a kernel splits
+    Case c = shape(1, 300, 270, 2, 1, 64);
+    c.num_splits = splits, c.type = Type::bf16, c.causal = splits == 3;
+    list.push_back(c);
+  }
   for (const char* axes : {"1111", "b111", "1h11", "11q1", "111k", "b11k", "1hqk", "bhq1"}) {
     Case c = shape(2, 33, 70, 4, 2, 16);
     c.bias = axes, c.dbias = true, c.bias_type = Type::bf16;

@@ -24,12 +24,6 @@ struct Choice {
 
 int64_t shared_bytes(const ForwardUnit& unit, int64_t pairs) { return unit.key_bytes + pairs * unit.pair_bytes; }
 
-// Two thread blocks of half the pairs on a multiprocessor: one works while the other waits for its K_j and V_j.
-bool two_fit(const ForwardUnit& unit, int64_t block_bytes) {
-  const int64_t reserved = 1024;  // of each thread block, beside what it asks for
-  return 2 * (shared_bytes(unit, kMostPairs / 2) + reserved) <= block_bytes + reserved;
-}
-
 Choice choose(const Problem& p, const Settings& settings) {
   const ForwardUnit& unit = unit_of(p);
   const int64_t bytes = settings.fast_memory * 4;
@@ -37,8 +31,6 @@ Choice choose(const Problem& p, const Settings& settings) {
   Choice choice;
   choice.splits = static_cast<int>(clamp(p.num_splits, 1, visited));
   choice.pairs = static_cast<int>(clamp((bytes - unit.key_bytes) / unit.pair_bytes, 1, kMostPairs));
-  const bool grid_is_full = choice.blocks(p) >= 2 * settings.workers;
-  if (choice.pairs == kMostPairs && grid_is_full && two_fit(unit, bytes)) choice.pairs = kMostPairs / 2;
   return choice;
 }
 
@@ -53,8 +45,6 @@ struct Sizes {
         state(p.heads * rows * int64_t{sizeof(SumAndMax)}),
         ranges(p.heads * (rows / kForwardRows) * int64_t{sizeof(RowsRange)}) {}
 };
-
-void refuse_forward(const Problem& problem, Text& reason) { refuse(problem, reason); }
 
 Sizing size(const Problem& p, const Settings& settings) {
   const Choice choice = choose(p, settings);
@@ -96,7 +86,7 @@ constinit const Kernel v1_forward = {.name = v1::kName,
                                      .isa = Isa::cuda,
                                      .device_type = TW_CUDA,
                                      .runs_on = needs_sm80,
-                                     .refuse = v1::refuse_forward,
+                                     .refuse = v1::refuse,
                                      .size = v1::size,
                                      .load = v1::load,
                                      .launch = v1::launch_forward};
