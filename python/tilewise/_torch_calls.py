@@ -81,9 +81,9 @@ def empty_along(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tens
 
     So a result for a transposed view can be transposed back for free.
     """
-    *outer, first, second, own = x.shape
-    if dtype is None and own == width and x.is_contiguous():
+    if dtype is None and x.is_contiguous() and x.shape[-1] == width:
         return torch.empty_like(x)
+    *outer, first, second, _ = x.shape
     dtype = x.dtype if dtype is None else dtype
     if x.stride(-3) >= x.stride(-2):
         return x.new_empty((*outer, first, second, width), dtype=dtype)
