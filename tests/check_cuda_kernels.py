@@ -38,7 +38,7 @@ ALLOWANCES = (
 KERNEL = re.compile(
     r"Compiling entry function '(?P<name>[^']+)' for '(?P<architecture>\w+)'.*?"
     r"(?P<stack>\d+) bytes stack frame, (?P<stored>\d+) bytes spill stores, (?P<loaded>\d+) bytes spill loads.*?"
-    r"Used (?P<registers>\d+) registers",
+    r"Used (?P<registers>\d+) registers(?:[^\n]*?(?P<all>\d+) bytes cumulative stack size)?",
     re.DOTALL,
 )
 ADVICE = re.compile(r"^.*\(C75\d\d\).*$", re.MULTILINE)
@@ -79,7 +79,7 @@ class Report:
                 name=found["name"],
                 architecture=found["architecture"],
                 registers=int(found["registers"]),
-                local_bytes=int(found["stack"]),
+                local_bytes=int(found["all"] or found["stack"]),  # all: with functions that it calls
                 spilled_bytes=int(found["stored"]) + int(found["loaded"]),
             )
 
