@@ -1,6 +1,6 @@
-# Whether the CUDA back end is built. AUTO: where an nvcc works that knows C++20, which ON insists on. Never under a
+# Whether the CUDA back end is built. AUTO: where an nvcc works that is new enough, which ON insists on. Never under a
 # sanitizer, nor for another processor.
-set(oldest_nvcc 12.0)
+set(oldest_nvcc 13.0)  # older ones are not tested
 
 if(TILEWISE_CUDA AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(TILEWISE_NVCC nvcc PATHS /usr/local/cuda/bin)
@@ -33,8 +33,8 @@ elseif(TILEWISE_CUDA)
     message(FATAL_ERROR "TILEWISE_CUDA=ON goes with neither TILEWISE_SANITIZE nor a cross compiler")
   endif()
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    message(FATAL_ERROR "TILEWISE_CUDA=ON needs nvcc ${oldest_nvcc} or later: on the PATH, or named by the environment's "
-      "CUDACXX or by -DCMAKE_CUDA_COMPILER. TILEWISE_CUDA=OFF leaves the CUDA back end out.")
+    message(FATAL_ERROR "TILEWISE_CUDA=ON needs nvcc ${oldest_nvcc} or later: on the PATH, or named by CUDACXX in the "
+      "environment or by -DCMAKE_CUDA_COMPILER. TILEWISE_CUDA=OFF leaves the CUDA back end out.")
   endif()
 endif()
 
