@@ -5,29 +5,37 @@
 
 namespace tilewise::cuda {
 // Rows of elements from global to shared memory. Four lanes copy 64 bytes of a row at a time, so that most passes
-// differ from the first by a constant; the two rows of eight lanes lie four apart, in different banks. src: the
-// thread's own place in the first pass.
+// differ from the first by a constant; the two rows of eight lanes lie four apart, in different banks. Threads beyond
+// those that all rows keep busy take other columns. src: the thread's own place in the first pass.
 template <class T, int Rows>
 struct RowCopy {
   using E = typename T::Element;
-  static constexpr int kRows = T::kThreads / 4, kColumnPasses = T::kHeadDim / 32,
-                       kPasses = Rows / kRows * kColumnPasses;
-  static_assert(Rows % kRows == 0);
-  static TILEWISE_DEVICE int row() { return threadIdx.x / 32 * 8 + threadIdx.x / 8 % 4 + threadIdx.x / 4 % 2 * 4; }
-  static TILEWISE_DEVICE int col() { return threadIdx.x % 4 * 8; }
+  static constexpr int kLanes = 4, kLaneColumns = 8, kRows = T::kThreads / kLanes < Rows ? T::kThreads / kLanes : Rows;
+  static constexpr int kStep = T::kThreads / kRows * kLaneColumns;  // columns of a pass
+  static constexpr int kColumnPasses = T::kHeadDim / kStep, kPasses = Rows / kRows * kColumnPasses;
+  static_assert(Rows % kRows == 0 && T::kHeadDim % kStep == 0);
+
+  static TILEWISE_DEVICE int row() {
+    const int i = kStep == kLanes * kLaneColumns ? threadIdx.x : threadIdx.x % (kRows * kLanes);
+    return i / 32 * 8 + i / 8 % 4 + i / 4 % 2 * 4;
+  }
+  static TILEWISE_DEVICE int col() {
+    const int first = kStep == kLanes * kLaneColumns ? 0 : threadIdx.x / (kRows * kLanes) * kLanes;
+    return (first + threadIdx.x % kLanes) * kLaneColumns;
+  }
 
   static TILEWISE_DEVICE void pass(int index, uint32_t dst, const E* src, int64_t stride, int rows_left) {
-    const int i = index / kColumnPasses * kRows, c = index % kColumnPasses * 32;
+    const int i = index / kColumnPasses * kRows, c = index % kColumnPasses * kStep;
     ptx::cp_async_or_zero(dst + (i * T::kPitch + c) * 2, src + i * stride + c, row() + i < rows_left);
   }
 };
 
-// acc (32 x 16 Cols) += A (32 x 16 Steps) B (16 Steps x 16 Cols). load_a(k, a) and load_b(k, n, b) fetch fragments, B's
-// some mma early; also(k, n) is other work to do in the shadow of the mma. A from registers is made late, from what
+// acc (16 M x 16 Cols) += A (16 M x 16 Steps) B (16 Steps x 16 Cols). load_a(k, a) and load_b(k, n, b) fetch fragments,
+// B's some mma early; also(k, n) is other work to do in the shadow of the mma. A from registers is made late, from what
 // also() left.
-template <class T, int Steps, int Cols, int Ahead, bool LateA, class LoadA, class LoadB, class Also>
-TILEWISE_DEVICE void multiply(float (&acc)[2][2 * Cols][4], LoadA&& load_a, LoadB&& load_b, Also&& also) {
-  uint32_t a[2][2][4], b[Ahead + 1][4];
+template <class T, int Steps, int Cols, int Ahead, bool LateA, int M, class LoadA, class LoadB, class Also>
+TILEWISE_DEVICE void multiply(float (&acc)[M][2 * Cols][4], LoadA&& load_a, LoadB&& load_b, Also&& also) {
+  uint32_t a[2][M][4], b[Ahead + 1][4];
   load_a(0, a[0]);
 #pragma unroll
   for (int i = 0; i < Ahead; ++i) load_b(i / Cols, i % Cols, b[i]);
@@ -39,7 +47,7 @@ TILEWISE_DEVICE void multiply(float (&acc)[2][2 * Cols][4], LoadA&& load_a, Load
       const int i = k * Cols + n, next = i + Ahead;
       if (next < Steps * Cols) load_b(next / Cols, next % Cols, b[next % (Ahead + 1)]);
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
+      for (int m = 0; m < M; ++m) {
         ptx::mma<T>(acc[m][2 * n], a[k % 2][m], b[i % (Ahead + 1)][0], b[i % (Ahead + 1)][1]);
         ptx::mma<T>(acc[m][2 * n + 1], a[k % 2][m], b[i % (Ahead + 1)][2], b[i % (Ahead + 1)][3]);
       }

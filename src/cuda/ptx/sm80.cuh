@@ -35,6 +35,12 @@ TILEWISE_DEVICE int block_index() {
   return x;
 }
 
+TILEWISE_DEVICE int thread_index() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
+
 // --- asynchronous copies of 16 bytes from global to shared memory ----------------------------
 TILEWISE_DEVICE void cp_async_or_zero(uint32_t dst, const void* src, bool inside) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(inside ? 16 : 0)
@@ -120,6 +126,20 @@ TILEWISE_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uin
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// x rounded to TF32: fp32 whose lowest 13 bits are not looked at.
+TILEWISE_DEVICE uint32_t to_tf32(float x) {
+  uint32_t y;
+  asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+}
+// d (16 x 8, fp32) += a (16 x 8, TF32) * b (8 x 8, TF32)
+TILEWISE_DEVICE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 TILEWISE_DEVICE void store_shared(uint32_t addr, uint32_t x) {

@@ -1,0 +1,147 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "cuda/gpu.h"
+#include "cuda/kernels.h"
+#include "cuda/v2/forward_schedule.h"
+#include "cuda/v2/forward_unit.h"
+
+namespace tilewise::cuda::v2 {
+namespace {
+
+// What one call needs of the translation unit for its type and head size.
+struct Unit {
+  Status (*load)(MaskKind, SharedMemory) = nullptr;
+  Status (*launch)(MaskKind, SharedMemory, const Problem&, int workers, void* stream) = nullptr;
+  Status (*load_general)() = nullptr;
+  Status (*launch_general)(const Problem&, void* stream) = nullptr;
+};
+
+template <class E, int D>
+Unit unit() {
+  using General = GeneralForwardUnit<E, D>;
+  if constexpr (std::is_same_v<E, float>) {
+    return {.load_general = General::load, .launch_general = General::launch};
+  } else {
+    using Fast = ForwardUnit<E, D>;
+    return {Fast::load, Fast::launch, General::load, General::launch};
+  }
+}
+
+template <class E>
+Unit unit_of(int head_dim) {
+  switch (head_dim) {
+    case 64:
+      return unit<E, 64>();
+    case 96:
+      return unit<E, 96>();
+    case 128:
+      return unit<E, 128>();
+    case 192:
+      return unit<E, 192>();
+    default:
+      return unit<E, 256>();
+  }
+}
+
+// The head size that the kernels are built for, and this problem is padded to; 0 if it is larger than all of them.
+int padded_dim(const Problem& p) {
+  for (const int dim : {64, 96, 128, 192, 256}) {
+    if (p.head_dim <= dim && p.value_dim <= dim) return dim;
+  }
+  return 0;
+}
+
+Unit unit_of(const Problem& p) {
+  const int dim = padded_dim(p);
+  if (p.type == Type::f16) return unit_of<__half>(dim);
+  return p.type == Type::bf16 ? unit_of<__nv_bfloat16>(dim) : unit_of<float>(dim);
+}
+
+// ---- Which kernel.
+
+bool has_options(const Problem& p) {
+  return p.packed_q || p.packed_k || p.seqused_q || p.seqused_k || p.leftpad_k || p.batch_index_k || p.softcap != 0 ||
+         p.bias || p.alibi_slopes || p.sink || p.dropout.threshold > 0 || p.window_left != kUnbounded ||
+         p.window_right != kUnbounded || p.attention_chunk > 0 || p.mask || p.key_begin || p.key_end || p.q_positions ||
+         p.k_positions || p.prior_out;
+}
+
+bool is_fast(const Problem& p) {
+  const int dim = padded_dim(p);
+  return p.type != Type::f32 && p.head_dim == dim && p.value_dim == dim && !has_options(p);
+}
+
+MaskKind mask_of(const Problem& p) { return p.causal ? MaskKind::causal : MaskKind::none; }
+
+SharedMemory limit_of(const Settings& settings) {
+  return shared_memory_of(settings.fast_memory * static_cast<int64_t>(sizeof(float)));
+}
+
+// ---- The row of the table.
+
+void refuse_alignment(const char* name, const Tensor& t, Text& reason) {
+  constexpr int64_t kCopyBytes = 16;  // of cp.async
+  if (reinterpret_cast<uintptr_t>(t.data) % kCopyBytes != 0) {
+    return reason.format("%s.data is not 16-byte aligned", name);
+  }
+  for (int axis = 0; axis < 3; ++axis) {
+    if (t.stride[axis] * size_of(t.type) % kCopyBytes == 0) continue;
+    return reason.format("%s.stride[%d] is %lld: it copies 16 bytes at a time", name, axis, ll(t.stride[axis]));
+  }
+}
+
+void refuse(const Problem& p, Text& reason) {
+  constexpr int kFewestRows = 32;  // of all tiles
+  if (padded_dim(p) == 0 || p.head_dim % 8 != 0 || p.value_dim % 8 != 0) {
+    return reason.format("head sizes are %lld and %lld: it serves multiples of 8 up to 256", ll(p.head_dim),
+                         ll(p.value_dim));
+  }
+  if (!fits_schedule(p, kFewestRows, reason)) return;
+  refuse_alignment("q", p.q, reason);
+  if (reason.empty()) refuse_alignment("k", p.k, reason);
+  if (reason.empty()) refuse_alignment("v", p.v, reason);
+  if (reason.empty()) refuse_alignment("out", p.out, reason);
+}
+
+Sizing size(const Problem& p, const Settings& settings) {
+  const int dim = padded_dim(p);
+  if (is_fast(p)) {
+    const ForwardTile tile = forward_tile(dim, limit_of(settings));
+    return {.query_rows = tile.rows(), .keys = tile.keys, .splits = 1};
+  }
+  const GeneralForwardTile tile = general_forward_tile(dim, static_cast<int>(size_of(p.type)));
+  return {.query_rows = tile.rows(), .keys = tile.keys, .splits = 1};
+}
+
+Status load(const Problem& p, const Settings& settings) {
+  const Unit unit = unit_of(p);
+  return is_fast(p) ? unit.load(mask_of(p), limit_of(settings)) : unit.load_general();
+}
+
+Status launch(const Problem& p, const Settings& settings, const Launch& launch) {
+  const Unit unit = unit_of(p);
+  if (!is_fast(p)) return unit.launch_general(p, launch.stream);
+  return unit.launch(mask_of(p), limit_of(settings), p, settings.workers, launch.stream);
+}
+
+}  // namespace
+}  // namespace tilewise::cuda::v2
+
+namespace tilewise::cuda {
+
+const Kernel v2_forward = {.name = "cuda.v2.forward",
+                           .pass = Pass::forward,
+                           .rank = Rank::chosen,
+                           .algorithm = Algorithm::v2,
+                           .isa = Isa::cuda,
+                           .device_type = TW_CUDA,
+                           .runs_on = needs_sm80,
+                           .refuse = v2::refuse,
+                           .size = v2::size,
+                           .load = v2::load,
+                           .launch = v2::launch};
+
+}  // namespace tilewise::cuda

@@ -1,0 +1,3 @@
+#include "cuda/v2/forward_launch.cuh"
+
+template struct tilewise::cuda::v2::GeneralForwardUnit<float, 96>;

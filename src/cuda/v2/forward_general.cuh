@@ -1,0 +1,315 @@
+// FlashAttention-2 forward with every option of a call: masks are intervals of keys that the rows' threads look up, all
+// else are branches at run time that a whole thread block takes alike. A warp owns 16 rows; a block of keys comes while
+// the values before it are multiplied, and the other way round.
+#pragma once
+
+#include "core/find_keys.h"
+#include "cuda/common/scores.cuh"
+#include "cuda/common/softmax.cuh"
+#include "cuda/common/tile.cuh"
+#include "cuda/common/tile_f32.cuh"
+#include "cuda/v2/forward_unit.h"
+#include "cuda/v2/forward_work.cuh"
+
+namespace tilewise::cuda::v2 {
+
+template <class E, int D>
+struct GeneralTile {
+  using Element = E;
+  static constexpr GeneralForwardTile c = general_forward_tile(D, sizeof(E));
+  static constexpr int kHeadDim = D, kWarps = c.warps, kThreads = 32 * kWarps, kM = c.rows(), kN = c.keys;
+  static constexpr int kCopy = 16 / sizeof(E);  // elements of a copy
+  static constexpr int kPitch = D + kCopy;      // rows 16 bytes apart in the banks: fragments come without conflicts
+  static constexpr int kOwn = kN / 2;           // scores of a thread
+};
+
+template <class T>
+struct GeneralStorage {
+  typename T::Element q[T::kM][T::kPitch], k[T::kN][T::kPitch], v[T::kN][T::kPitch];
+  float own[T::kOwn][T::kThreads];  // scores or probabilities that are finished one by one
+  float shifts[T::kThreads][2];     // of far rows
+  Sequence sequence;
+  KeyRange live[T::kM];         // keys of each row
+  RowsRange ranges[T::kWarps];  // what the rows of a warp have in common
+};
+
+// One block of rows of one head.
+template <class T>
+class GeneralForward {
+  using E = typename T::Element;
+  using Storage = GeneralStorage<T>;
+  using Scores = float[1][T::kN / 8][4];        // [keys / 8]: row lane / 4 + i / 2 * 8, key 8 n + lane % 4 * 2 + i % 2
+  using Output = float[1][T::kHeadDim / 8][4];  // [columns / 8], likewise
+
+ public:
+  TILEWISE_DEVICE GeneralForward(const Problem& p, const ForwardSchedule& plan, Storage& smem, const ForwardWork& work)
+      : p_(p), plan_(plan), smem_(smem), h_(work.head), kv_(work.head / plan.group) {
+    first_row_ = work.row_block * T::kM;
+  }
+
+  // The live keys of the rows, and what a warp's rows have in common. False: there are no such rows.
+  TILEWISE_DEVICE bool find_rows(int sequence) {
+    const Sequence s = find_sequence(p_, sequence);
+    rows_ = static_cast<int>(lesser(T::kM, s.rows - first_row_));
+    if (rows_ <= 0) return false;
+    if (threadIdx.x == 0) smem_.sequence = s;
+    for (int r = threadIdx.x; r < T::kM; r += T::kThreads) {
+      smem_.live[r] = r < rows_ ? find_live_keys(p_, s, h_, first_row_ + r) : KeyRange{};
+    }
+    __syncthreads();
+    const int first = warp() * 16;
+    for (int r = first; r < min(first + 16, rows_); ++r) own_rows_.add(smem_.live[r]);
+    if (lane() == 0) smem_.ranges[warp()] = own_rows_;
+    __syncthreads();
+    RowsRange all;
+    for (const RowsRange& range : smem_.ranges) all.add(range);
+    keys_ = all.hull();
+    return true;
+  }
+
+  TILEWISE_DEVICE void add_all_keys() {
+    copy(smem_.q, p_.q, row_offset(p_.q, smem_.sequence, first_row_, h_), p_.q.stride[1], {0, rows_});
+    const int last = static_cast<int>(ceil_div(keys_.hi, T::kN)) - 1, first = static_cast<int>(keys_.lo / T::kN);
+    if (!keys_.empty()) copy_keys(last);
+    for (int n = last; n >= first && !keys_.empty(); --n) {
+      const int64_t key = int64_t{n} * T::kN;
+      const bool used = !own_rows_.dead(key, key + T::kN);
+      Scores s = {};
+      ptx::cp_async_wait_all();  // K
+      __syncthreads();           // all have it, and are done with V
+      copy_values(n);
+      if (used) multiply_scores(s);
+      ptx::cp_async_wait_all();  // V
+      __syncthreads();           // all have it, and are done with K
+      if (n > first) copy_keys(n - 1);
+      if (!used) continue;
+      mask(s, key);
+      raise_reference(s);
+      exponentiate(s);
+      if (p_.dropout.threshold > 0) drop(s, key);
+      multiply_output(s);
+    }
+    ptx::cp_async_wait_all();
+  }
+
+  TILEWISE_DEVICE void store() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      softmax_.sum[r] = quad_sum(softmax_.sum[r]);
+      if (own_row(r) < rows_) store_row(r);
+    }
+  }
+
+ private:
+  static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
+  static TILEWISE_DEVICE int warp() { return threadIdx.x / 32; }
+  static TILEWISE_DEVICE int own_row(int r) { return warp() * 16 + lane() / 4 + r * 8; }  // in the tile
+  static TILEWISE_DEVICE int own_column() { return lane() % 4 * 2; }                      // the first of eight
+
+  // ---- Copies. What lies outside of `rows` or past the head size becomes zeros: nobody looks at it.
+
+  template <int Rows>
+  TILEWISE_DEVICE void copy(E (&to)[Rows][T::kPitch], const Tensor& t, int64_t offset, int64_t stride, KeyRange rows) {
+    constexpr int kPieces = T::kHeadDim / T::kCopy;
+    const E* from = reinterpret_cast<const E*>(t.data) + offset;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < Rows * kPieces; i += T::kThreads) {
+      const int row = i / kPieces, column = i % kPieces * T::kCopy;
+      const bool inside = row >= rows.lo && row < rows.hi && column < t.shape[3];
+      ptx::cp_async_or_zero(ptx::smem_addr(&to[row][column]), from + row * stride + column, inside);
+    }
+  }
+  TILEWISE_DEVICE void copy_block(E (&to)[T::kN][T::kPitch], const Tensor& t, int n) {
+    const int64_t key = int64_t{n} * T::kN;
+    copy(to, t, key_offset(t, smem_.sequence, key, kv_), t.stride[1], {keys_.lo - key, keys_.hi - key});
+  }
+  TILEWISE_DEVICE void copy_keys(int n) { copy_block(smem_.k, p_.k, n); }
+  TILEWISE_DEVICE void copy_values(int n) { copy_block(smem_.v, p_.v, n); }
+
+  // ---- S = Q K^T.
+
+  TILEWISE_DEVICE void multiply_scores(Scores& s) {
+    const auto(&q)[16][T::kPitch] = reinterpret_cast<const E(&)[16][T::kPitch]>(smem_.q[warp() * 16]);
+    if constexpr (std::is_same_v<E, float>) {
+      multiply_f32<T::kHeadDim / 8, 1>(
+          s[0], [&](int step, float(&a)[4]) { load_a_f32(a, q, step * 8); },
+          [&](int step, int n, float(&b)[2]) { load_rows_f32(b, smem_.k, n * 8, step * 8); });
+    } else {
+      const uint32_t q_at = ptx::smem_addr(&q[lane() % 16][lane() / 16 * 8]);
+      const uint32_t k_at = ptx::smem_addr(&smem_.k[lane() % 8 + lane() / 16 * 8][lane() / 8 % 2 * 8]);
+      multiply<E, T::kHeadDim / 16, T::kN / 16, 1, false>(
+          s, [&](int step, uint32_t(&a)[1][4]) { ptx::ldmatrix(a[0], q_at + step * 32); },
+          [&](int step, int n, uint32_t(&b)[4]) { ptx::ldmatrix(b, k_at + (n * 16 * T::kPitch + step * 16) * 2); },
+          [](int, int) {});
+    }
+  }
+
+  // ---- Masks and terms of scores.
+
+  TILEWISE_DEVICE ScoreRow score_row_of(int r) const {
+    return score_row(p_, smem_.sequence, h_, first_row_ + min(own_row(r), rows_ - 1));
+  }
+
+  // f(row, key, x) for each x of a thread, one by one: they take turns through shared memory, so that this is written,
+  // and compiled, once and not for each register. Its own rows' live keys only; `dead` becomes of the others.
+  template <class F>
+  TILEWISE_DEVICE void each(Scores& s, int64_t key, float dead, F&& f) {
+#pragma unroll
+    for (int i = 0; i < T::kOwn; ++i) smem_.own[i][threadIdx.x] = s[0][i / 4][i % 4];
+#pragma unroll 1
+    for (int r = 0; r < 2; ++r) {
+      const ScoreRow row = score_row_of(r);
+      const KeyRange live = smem_.live[own_row(r)];
+#pragma unroll 1
+      for (int c = 0; c < T::kOwn / 2; ++c) {
+        const int64_t j = key + c / 2 * 8 + own_column() + c % 2;
+        float& x = smem_.own[c / 2 * 4 + r * 2 + c % 2][threadIdx.x];
+        x = j >= live.lo && j < live.hi ? f(row, j, x) : dead;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < T::kOwn; ++i) s[0][i / 4][i % 4] = smem_.own[i][threadIdx.x];
+  }
+
+  TILEWISE_DEVICE void mask(Scores& s, int64_t key) {
+    if (plan_.finishes_scores || p_.mask) {
+      each(s, key, plan_.scale.dead, [&](const ScoreRow& row, int64_t j, float x) {
+        if (is_masked(p_, smem_.sequence, row.h, row.i, j)) return plan_.scale.dead;
+        return plan_.finishes_scores ? score_of(p_, smem_.sequence, row, j, x).value : x;
+      });
+    } else if (!own_rows_.whole(key, key + T::kN)) {
+      mask_intervals(s, key);
+    }
+  }
+  TILEWISE_DEVICE void mask_intervals(Scores& s, int64_t key) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const KeyRange live = smem_.live[own_row(r)];
+      const int64_t origin = key + own_column();
+      const int lo = static_cast<int>(clamp(live.lo - origin, -1, T::kN)),
+                hi = static_cast<int>(clamp(live.hi - origin, -1, T::kN));
+#pragma unroll
+      for (int c = 0; c < T::kOwn / 2; ++c) {
+        const int j = c / 2 * 8 + c % 2;
+        float& x = s[0][c / 2][r * 2 + c % 2];
+        x = j >= lo && j < hi ? x : plan_.scale.dead;
+      }
+    }
+  }
+
+  // ---- P = softmax(S), without its division.
+
+  TILEWISE_DEVICE void raise_reference(Scores& s) {
+    if (!__any_sync(~0u, softmax_.may_raise(s, plan_.scale.quick))) return;
+    float top[2];
+    softmax_.find_tops(top, s, plan_.scale);
+    softmax_.raise(top, s, o_, smem_.shifts[threadIdx.x], plan_.scale);
+  }
+  TILEWISE_DEVICE void exponentiate(Scores& s) {
+#pragma unroll
+    for (int i = 0; i < T::kOwn; ++i) {
+      float& x = s[0][i / 4][i % 4];
+      x = ptx::exp2(fmaf(x, plan_.scale.log2, -softmax_.ref[i / 2 % 2]));
+      softmax_.sum[i / 2 % 2] += x;
+    }
+  }
+  TILEWISE_DEVICE void drop(Scores& s, int64_t key) {
+    const uint64_t seed = dropout_key(p_);
+    each(s, key, 0,
+         [&](const ScoreRow& row, int64_t j, float x) { return x * dropout_of(p_, seed, smem_.sequence, row, j); });
+  }
+
+  // ---- O += P V.
+
+  TILEWISE_DEVICE void multiply_output(const Scores& s) {
+    if constexpr (std::is_same_v<E, float>) {
+      multiply_f32<T::kN / 8, T::kN / 8>(
+          o_[0], [&](int step, float(&a)[4]) { accumulators_as_a(a, s[0][step]); },
+          [&](int step, int n, float(&b)[2]) { load_columns_f32(b, smem_.v, step * 8, n * 8); });
+    } else {
+      const uint32_t v_at = ptx::smem_addr(&smem_.v[lane() % 16][lane() / 16 * 8]);
+      multiply<E, T::kN / 16, T::kHeadDim / 16, 1, false>(
+          o_,
+          [&](int step, uint32_t(&a)[1][4]) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const float* x = &s[0][2 * step + i / 2][i % 2 * 2];
+              a[0][i] = ptx::pack<E>(x[0], x[1]);
+            }
+          },
+          [&](int step, int n, uint32_t(&b)[4]) {
+            ptx::ldmatrix_trans(b, v_at + (step * 16 * T::kPitch + n * 16) * 2);
+          },
+          [](int, int) {});
+    }
+  }
+
+  // ---- O and LSE, with the sink and the result over other keys.
+
+  struct Merged {
+    float lse, weight;  // of what joins; what was there is multiplied by `rest`
+    float rest;
+  };
+  static TILEWISE_DEVICE Merged join(float lse, float other) {
+    if (other == -INFINITY) return {lse, 0, 1};
+    if (lse == -INFINITY) return {other, 1, 0};
+    const float top = fmaxf(lse, other), total = top + logf(expf(lse - top) + expf(other - top));
+    return {total, expf(other - total), expf(lse - total)};
+  }
+
+  TILEWISE_DEVICE void store_row(int r) {
+    const Sequence& s = smem_.sequence;
+    const int64_t i = first_row_ + own_row(r);
+    float lse = softmax_.lse(r, smem_.shifts[threadIdx.x], plan_.scale), factor = softmax_.inverse(r), prior_weight = 0;
+    if (p_.sink) {
+      const Merged with_sink = join(lse, read_element(p_.sink, p_.sink.offset(h_, 0, 0)));
+      lse = with_sink.lse, factor *= with_sink.rest;
+    }
+    if (p_.prior_out) {
+      const Merged with_prior = join(lse, read_element(p_.prior_lse, lse_offset(p_.prior_lse, s, i, h_)));
+      lse = with_prior.lse, factor *= with_prior.rest, prior_weight = with_prior.weight;
+    }
+    if (p_.lse && lane() % 4 == 0) write_element(p_.lse, lse_offset(p_.lse, s, i, h_), lse);
+    const int64_t to = row_offset(p_.out, s, i, h_), from = p_.prior_out ? row_offset(p_.prior_out, s, i, h_) : 0;
+#pragma unroll
+    for (int n = 0; n < T::kHeadDim / 8; ++n) {
+      const int column = n * 8 + own_column();
+      if (column >= p_.value_dim) break;
+      float x[2];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        x[c] = factor == 0 ? 0 : o_[0][n][r * 2 + c] * factor;
+        if (prior_weight != 0) x[c] += prior_weight * read_element(p_.prior_out, from + column + c);
+      }
+      if (p_.out.type == Type::f32) {
+        *reinterpret_cast<float2*>(reinterpret_cast<float*>(p_.out.data) + to + column) = make_float2(x[0], x[1]);
+      } else if constexpr (!std::is_same_v<E, float>) {
+        *reinterpret_cast<uint32_t*>(reinterpret_cast<E*>(p_.out.data) + to + column) = ptx::pack<E>(x[0], x[1]);
+      }
+    }
+  }
+
+  const Problem& p_;
+  const ForwardSchedule& plan_;
+  Storage& smem_;
+  int h_, kv_;          // head of q, of k and v
+  int64_t first_row_;   // of the tile, in its sequence
+  int rows_ = 0;        // of the tile
+  RowsRange own_rows_;  // of this warp
+  KeyRange keys_;       // that any row of the tile sees
+  SoftmaxRows<1> softmax_;
+  Output o_ = {};
+};
+
+template <class T>
+__global__ __launch_bounds__(T::kThreads, 2) void forward_general_sm80(const __grid_constant__ Problem p,
+                                                                       const __grid_constant__ ForwardSchedule plan) {
+  extern __shared__ __align__(128) uint8_t raw[];
+  const ForwardWork work = ForwardWork::longest_first(plan, blockIdx.x);
+  GeneralForward<T> block(p, plan, *reinterpret_cast<GeneralStorage<T>*>(raw), work);
+  if (!block.find_rows(work.sequence)) return;
+  block.add_all_keys();
+  block.store();
+}
+
+}  // namespace tilewise::cuda::v2

@@ -1,0 +1,43 @@
+#include "cuda/v2/forward_schedule.h"
+
+#include "core/numbers.h"
+
+namespace tilewise::cuda::v2 {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 30;  // of what is counted in 32 bits, with room for sums
+
+// Bytes of L2 that the keys and values of a section may fill: tuned where L2 holds 50 MB.
+constexpr int64_t kCachedBytes = int64_t{32} << 20;
+
+}  // namespace
+
+ForwardSchedule schedule_of(const Problem& p, int rows_of_tile) {
+  const int64_t row_blocks = ceil_div(p.max_rows, rows_of_tile), heads = p.batch * p.heads;
+  const int64_t head_bytes = greater(1, p.max_keys * (p.head_dim + p.value_dim) * size_of(p.type));
+  ForwardSchedule made;
+  made.tiles = static_cast<int>(row_blocks * heads);
+  made.row_blocks = static_cast<int>(row_blocks);
+  made.section = static_cast<int>(clamp(kCachedBytes / head_bytes, 1, greater(1, heads)));
+  made.all_heads = static_cast<int>(heads);
+  made.heads = static_cast<int>(p.heads);
+  made.group = static_cast<int>(p.group());
+  made.rows = static_cast<int>(p.max_rows);
+  made.keys = static_cast<int>(p.causal && p.top_left ? lesser(p.max_keys, p.max_rows) : p.max_keys);
+  made.diagonal = static_cast<int>(p.top_left ? 0 : p.max_keys - p.max_rows);
+  made.finishes_scores = p.softcap != 0 || p.bias || p.alibi_slopes;
+  made.scale = score_scale_of(made.finishes_scores ? 1 : p.softmax_scale);
+  return made;
+}
+
+bool fits_schedule(const Problem& p, int rows_of_tile, Text& why_not) {
+  const int64_t row_blocks = ceil_div(p.max_rows, rows_of_tile), heads = p.batch * p.heads;
+  if (p.max_rows > kMost || p.max_keys > kMost) {
+    why_not.format("a sequence of %lld rows and %lld keys: it counts to 2^30", ll(p.max_rows), ll(p.max_keys));
+  } else if (heads > kMost || row_blocks > kMost / greater(1, heads)) {
+    why_not.format("%lld blocks of rows of %lld heads: it counts to 2^30", ll(row_blocks), ll(heads));
+  }
+  return why_not.empty();
+}
+
+}  // namespace tilewise::cuda::v2
