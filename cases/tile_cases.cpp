@@ -152,7 +152,7 @@ void add_masks(List& list) {
 void add_many_tiles(List& list) {
   for (const int64_t dim : {64, 128}) {
     for (const auto& [batch, rows, keys, heads] :
-         {std::array<int64_t, 4>{20, 130, 70, 16}, {1, 100, 5000, 1}, {1, 3000, 200, 2}}) {
+         {std::array<int64_t, 4>{20, 130, 20, 16}, {1, 40, 5000, 1}, {1, 3000, 40, 2}}) {
       Case c = shape(list, batch, rows, keys, heads, 1, dim);
       c.causal = dim == 64;
       list.push_back(c);
