@@ -3,6 +3,7 @@
 
     scripts/support_grid.py build/test-results/kernels_test*.json
     scripts/support_grid.py --check build/test-results/kernels_test*.json
+    scripts/support_grid.py --gpu gpu_kernels_test.json     docs/support-gpu.md, from what gpu_kernels_test ran
 
 Kernels for other instruction sets than this machine's have no results here: the page keeps their lines as they are.
 The table of features holds for all kernels of a family that ran, and so says the same on every machine.
@@ -18,12 +19,26 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "support.md"
-FAMILIES = ["tiled", "standard", "v1", "reference"]
+DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 PASSES = ["forward", "backward"]
 TYPES = ["fp32", "fp16", "bf16"]
 LAYOUTS = [f"{mixed}{layout}" for mixed in ("", "mixed-") for layout in ("bhsd", "gaps", "unaligned")]
-KERNEL_LINE = re.compile(r"\| `(cpu\.[a-z0-9_.]+)` \|")
+KERNEL_LINE = re.compile(r"\| `((?:cpu|cuda)\.[a-z0-9_.]+)` \|")
+
+
+@dataclasses.dataclass
+class Page:
+    """Which kernels a page is about."""
+
+    path: pathlib.Path
+    program: str
+    device: str  # the first part of their names
+    families: list[str]
+    gives_reasons: bool  # of refusals; those of GPUs name each size
+
+
+CPU = Page(DOCS / "support.md", "kernels_test", "cpu", ["tiled", "standard", "v1", "reference"], True)
+GPU = Page(DOCS / "support-gpu.md", "gpu/kernels_test", "cuda", ["v2", "v1", "standard", "plain"], False)
 
 
 class Case:
@@ -40,7 +55,7 @@ class Case:
         self.outcomes = {
             name: "failed" if test.get("failures") else outcome.rpartition("refuses: ")[2]
             for name, outcome in test.items()
-            if name.startswith("cpu.")
+            if name.startswith(("cpu.", "cuda."))
         }
 
 
@@ -58,7 +73,7 @@ class Feature:
 
 TEXT = """# What each kernel serves
 
-Written by `scripts/support_grid.py` from what `tests/kernels_test.cpp` ran: every kernel on every case, compared with
+Written by `scripts/support_grid.py` from what `tests/{program}.cpp` ran: every kernel on every case, compared with
 the oracle. What a kernel does not serve it refuses by name, and the next one of the table is asked.
 
 ## Features
@@ -146,11 +161,14 @@ def is_part(part: str, kernel: str) -> bool:
 
 
 class Grid:
-    def __init__(self, cases: list[Case]) -> None:
+    def __init__(self, about: Page, cases: list[Case]) -> None:
+        self.about = about
         self.cases = cases
         self.reasons: list[str] = []  # of refusals, in the order of their marks
 
     def mark(self, reason: str) -> str:
+        if not self.about.gives_reasons:
+            return ""
         if reason not in self.reasons:
             self.reasons.append(reason)
         return f"[{self.reasons.index(reason) + 1}]"
@@ -167,18 +185,19 @@ class Grid:
         """Either "yes", or each pass that is not served, or not always: "backward in part [1]"."""
         troubles = []
         for pass_ in passes:
-            outcomes = self.outcomes(cases, f"cpu.{family}", pass_)
-            marks = "".join(self.mark(reason) for reason in sorted(outcomes - {"served"}))
-            if marks or not outcomes:
+            outcomes = self.outcomes(cases, f"{self.about.device}.{family}", pass_)
+            refusals = sorted(outcomes - {"served"})
+            marks = "".join(self.mark(reason) for reason in refusals)
+            if refusals or not outcomes:
                 troubles.append(f"{pass_} {'in part' if 'served' in outcomes else 'not'} {marks}".strip())
         return ", ".join(troubles) or "yes"
 
     def feature_line(self, feature: Feature) -> str:
         cases = [case for case in self.cases if feature.shows(case)]
-        passes = [pass_ for pass_ in feature.passes if self.outcomes(cases, "cpu", pass_)]
+        passes = [pass_ for pass_ in feature.passes if self.outcomes(cases, self.about.device, pass_)]
         if not passes:
             sys.exit(f"error: no case that ran shows {feature.title}")
-        cells = [self.cell(cases, family, passes) for family in FAMILIES]
+        cells = [self.cell(cases, family, passes) for family in self.about.families]
         return f"| {feature.title} | {', '.join(passes)} | {len({case.name for case in cases})} | {' | '.join(cells)} |"
 
     def kernel_line(self, kernel: str) -> str:
@@ -201,14 +220,16 @@ class Grid:
         lines = {match[1]: match.string for match in map(KERNEL_LINE.match, page.splitlines()) if match}
         for kernel in {name.rpartition(".")[0] for case in self.cases for name in case.outcomes}:
             lines[kernel] = self.kernel_line(kernel)
-        return [lines[kernel] for kernel in sorted(lines, key=lambda name: (FAMILIES.index(name.split(".")[1]), name))]
+        order = self.about.families.index
+        return [lines[kernel] for kernel in sorted(lines, key=lambda name: (order(name.split(".")[1]), name))]
 
     def page(self, before: str) -> str:
         features = [self.feature_line(feature) for feature in FEATURES]
         reasons = [f"- [{number}] {reason}\n" for number, reason in enumerate(self.reasons, 1)]
         return TEXT.format(
-            families=" | ".join(FAMILIES),
-            bars=" --- |" * len(FAMILIES),
+            program=self.about.program,
+            families=" | ".join(self.about.families),
+            bars=" --- |" * len(self.about.families),
             features="\n".join(features),
             reasons="".join(reasons),
             kernels="\n".join(self.kernel_lines(before)),
@@ -219,19 +240,21 @@ class Grid:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, nargs="+", help="JSON files that kernels_test left")
+    parser.add_argument("--gpu", action="store_true", help="the page of kernels for GPUs, from gpu_kernels_test")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page says otherwise")
     arguments = parser.parse_args()
     missing = [str(file) for file in arguments.results if not file.exists()]
     if missing:
         sys.exit(f"error: kernels_test has left no {', '.join(missing)}; run it first, with all its cases")
-    before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    page = Grid(read_cases(arguments.results)).page(before)
+    about = GPU if arguments.gpu else CPU
+    before = about.path.read_text(encoding="utf-8") if about.path.exists() else ""
+    page = Grid(about, read_cases(arguments.results)).page(before)
     if not arguments.check:
-        PAGE.write_text(page, encoding="utf-8")
+        about.path.write_text(page, encoding="utf-8")
     elif page != before:
         versions = before.splitlines(), page.splitlines()
-        difference = difflib.unified_diff(*versions, PAGE.name, "what the tests ran", lineterm="")
-        error = f"error: {PAGE.name} is not what the tests ran. To write it anew, run"
+        difference = difflib.unified_diff(*versions, about.path.name, "what the tests ran", lineterm="")
+        error = f"error: {about.path.name} is not what the tests ran. To write it anew, run"
         command = f"  scripts/support_grid.py {' '.join(map(str, arguments.results))}"
         sys.exit("\n".join([*difference, "", error, command]))
 
