@@ -61,6 +61,8 @@ struct BackwardBlock {
   using KeySums = float[2][T::kOwnCols / 8][4];
   using QuerySums = float[2][T::kDqPiece / 8][4];
   static constexpr int kDepth = T::kHeadDim / 16, kAhead = T::kAhead;
+  static constexpr int kLanes = T::kThreads / T::kRows;  // that share a row in sums over it
+  using OutPart = float4[T::kHeadDim / 8 / kLanes];      // of a row of O_i, 8 elements each
 
   // Query head g of the group and block i of its rows.
   struct Queries {
@@ -183,29 +185,35 @@ struct BackwardBlock {
         [](int, int) {});
   }
 
+  TILEWISE_DEVICE void load_out(Queries x, OutPart& part_of_row) const {
+    const int64_t row = int64_t{x.i} * T::kRows + threadIdx.x / kLanes;
+    const E* out = elements<E>(p.out, row_offset(p.out, head.s, row, head.h + x.g)) + threadIdx.x % kLanes * 8;
+#pragma unroll
+    for (int c = 0; c < T::kHeadDim / 8 / kLanes; ++c) {
+      const bool inside = row < head.s.rows && (c * kLanes + static_cast<int>(threadIdx.x) % kLanes) * 8 < p.value_dim;
+      part_of_row[c] = inside ? ptx::load_past_l1(reinterpret_cast<const float4*>(out + c * kLanes * 8)) : float4{};
+    }
+  }
   // D_i = rowsum(dO_i O_i), less the gradient of lse; LSE_i. To shared memory.
-  TILEWISE_DEVICE void row_sums(Queries x, const QueryStorage<T>& queries, bool masked) const {
-    constexpr int kLanes = T::kThreads / T::kRows;
+  TILEWISE_DEVICE void row_sums(Queries x, const QueryStorage<T>& queries, const OutPart& out, bool masked) const {
     const int64_t h = head.h + x.g;
     const int r = threadIdx.x / kLanes;
     const int64_t row = int64_t{x.i} * T::kRows + r;
     const bool counts = row < head.s.rows && !(masked && shared.live_count[r] < 0);
     float sum = 0;
-    if (counts) {
-      const E* out = elements<E>(p.out, row_offset(p.out, head.s, row, h));
 #pragma unroll
-      for (int c = threadIdx.x % kLanes * 8; c < T::kHeadDim; c += kLanes * 8) {
-        if (c < p.value_dim) sum += dot(__ldcg(reinterpret_cast<const uint4*>(out + c)), &queries.dout[r][c]);
-      }
+    for (int c = 0; c < T::kHeadDim / 8 / kLanes; ++c) {
+      sum += dot(out[c], &queries.dout[r][(c * kLanes + threadIdx.x % kLanes) * 8]);
     }
 #pragma unroll
     for (int mask = 1; mask < kLanes; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
     if (threadIdx.x % kLanes != 0) return;
     const float lse = counts ? read_element(p.lse, lse_offset(p.lse, head.s, row, h)) : -INFINITY;
     shared.lse[r] = lse == -INFINITY ? INFINITY : lse * kLog2E;
-    shared.delta[r] = sum - (counts && p.dlse ? read_element(p.dlse, lse_offset(p.dlse, head.s, row, h)) : 0);
+    if (counts && p.dlse) sum -= read_element(p.dlse, lse_offset(p.dlse, head.s, row, h));
+    shared.delta[r] = counts ? sum : 0;
   }
-  static TILEWISE_DEVICE float dot(const uint4& a, const E* b) {
+  static TILEWISE_DEVICE float dot(const float4& a, const E* b) {
     const E* x = reinterpret_cast<const E*>(&a);
     float sum = 0;
 #pragma unroll
@@ -363,6 +371,8 @@ __global__ __launch_bounds__(T::kThreads, 1) void backward(const __grid_constant
     block.copy_queries(x, shared.stage[0]);  // Q_i, dO_i
     for (int stage = 0; !block.at_end(x);) {
       auto& queries = shared.stage[stage];
+      typename BackwardBlock<T>::OutPart out;
+      block.load_out(x, out);  // O_i: early, it comes from afar
       const auto next = block.live(block.after(x), j);
       ptx::cp_async_wait_all();
       __syncthreads();
@@ -370,7 +380,7 @@ __global__ __launch_bounds__(T::kThreads, 1) void backward(const __grid_constant
       const bool masked = block.find_live(x, j, queries);
       typename BackwardBlock<T>::Scores s, dp;
       if (block.scores) block.multiply_rows(shared.k, queries.q, s);      // S_ij = Q_i K_j^T
-      block.row_sums(x, queries, masked);                                 // D_i = rowsum(dO_i O_i), LSE_i
+      block.row_sums(x, queries, out, masked);                            // D_i = rowsum(dO_i O_i), LSE_i
       if (block.scores) block.multiply_rows(shared.v, queries.dout, dp);  // dP_ij = dO_i V_j^T
       __syncthreads();
       if (block.scores) block.gradients(s, dp, masked);  // P_ij, dS_ij
