@@ -15,10 +15,10 @@ namespace tilewise::cuda::standard {
 
 template <class E>
 struct Tile {
-  static constexpr int kThreads = 256, kRows = 128, kCols = 128;
-  static constexpr int kDepth = 64 / sizeof(E);                 // of a stage
+  static constexpr int kThreads = sizeof(E) == 2 ? 128 : 256, kRows = 128, kCols = 128;
+  static constexpr int kDepth = 128 / sizeof(E);                // of a stage
   static constexpr int kCopy = 16 / sizeof(E);                  // elements of one asynchronous copy
-  static constexpr int kStages = 3;                             // two under way while one is multiplied
+  static constexpr int kStages = 2;                             // one under way while the other is multiplied
   static constexpr int kBlocksAtOnce = sizeof(E) == 2 ? 2 : 1;  // of a multiprocessor, by registers
 };
 
@@ -27,7 +27,7 @@ template <class E>
 struct Operand {
   const E* data;                // line 0 of the first head
   int64_t stride, head_stride;  // from line to line, from head to head
-  KeyRange lines, inside;  // lines, and elements of a line, outside of these count as zeros; inside.lo % kPiece == 0
+  KeyRange lines, inside;  // lines, and elements of a line, that count; the others are zeros; inside.lo % kPiece == 0
   const float* lse = nullptr;  // [heads][lines]  a line counts as zeros where it is -inf; null: all count
   int64_t lse_head_stride = 0;
   bool aligned = true;  // every line starts at a multiple of 16 bytes
@@ -61,59 +61,113 @@ struct SharedStorage {
   };
   union {
     Stage stages[T::kStages];
-    float sums[T::kRows]
-              [T::kCols + 8];  // C, on its way to memory; the padding keeps writes of a warp in different banks
+    // C, on its way to memory. The padding keeps what a warp writes at once in different banks.
+    float sums[T::kRows][T::kCols + 8];
   };
 };
 
-// Starts the copy of a tile whose first element is (line, first). A thread copies the same elements of every few lines.
-template <class E, int Lines, int Length>
-TILEWISE_DEVICE void copy_tile(SharedTile<E, Lines, Length>& to, const Operand<E>& from, int64_t head, int64_t line,
-                               int64_t first) {
-  constexpr int kCopy = Tile<E>::kCopy, kCopiesOfLine = Length / kCopy, kStep = Tile<E>::kThreads / kCopiesOfLine;
-  static_assert(Tile<E>::kThreads % kCopiesOfLine == 0 && Lines % kStep == 0);
-  const int own_line = threadIdx.x / kCopiesOfLine, element = threadIdx.x % kCopiesOfLine * kCopy;
-  const int64_t place = first + element;
-  const int count = place < from.inside.lo ? 0 : static_cast<int>(clamp(from.inside.hi - place, 0, kCopy));
-  const int begin = static_cast<int>(clamp(from.lines.lo - line, 0, Lines)) - own_line;
-  const int end = static_cast<int>(clamp(from.lines.hi - line, 0, Lines)) - own_line;
-  const E* src = from.data + head * from.head_stride + (line + own_line) * from.stride + place;
-  const float* lse = from.lse ? from.lse + head * from.lse_head_stride + line + own_line : nullptr;
-#pragma unroll
-  for (int l = 0; l < Lines; l += kStep, src += kStep * from.stride) {
-    bool counts = l >= begin && l < end;
-    if (counts && lse) counts = lse[l] != -INFINITY;
-    E* dst = &to.element[own_line + l][element];
-    if (from.aligned) {
-      ptx::cp_async_first(ptx::smem_addr(dst), src, counts ? count * static_cast<int>(sizeof(E)) : 0);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCopy; ++i) dst[i] = counts && i < count ? src[i] : element_of<E>(0);
-    }
-  }
-}
+// One thread's part of an operand's copies: in each stage the same elements of every few lines.
+template <class E, bool Along, int Extent>
+class Copier {
+  using T = Tile<E>;
+  static constexpr int kLines = Along ? Extent : T::kDepth, kLength = Along ? T::kDepth : Extent;
+  static constexpr int kCopiesOfLine = kLength / T::kCopy, kStep = T::kThreads / kCopiesOfLine;
+  static_assert(T::kThreads % kCopiesOfLine == 0 && kLines % kStep == 0);
 
-// ---- A stage's product, tensor cores: eight warps, four down and two across, of 32 x 64 each.
+ public:
+  // Of a tile that begins `across` the depth, from depth k on.
+  TILEWISE_DEVICE Copier(const Operand<E>& from, int64_t across, int64_t k)
+      : from_(from), depth_(k + (Along ? element() : line())), lse_(from.lse ? from.lse + depth_ : nullptr) {
+    const int64_t other = across + (Along ? line() : element());
+    src_ = from.data + (Along ? other * from.stride + depth_ : depth_ * from.stride + other);
+    fixed_ = Along ? lines_that_count(other) : elements_that_count(other);
+  }
+
+  // Starts the copy of a stage and goes on to the next.
+  TILEWISE_DEVICE void copy(OperandTile<E, Along, Extent>& to) {
+    const Part moving = Along ? elements_that_count(depth_) : lines_that_count(depth_);
+    const Part lines = Along ? fixed_ : moving;
+    const int count = Along ? moving.end : fixed_.end;
+    const auto count_at = [&](int l) {
+      bool counts = l >= lines.begin && l < lines.end;
+      if (counts && lse_) counts = lse_[l] != -INFINITY;
+      return counts ? count : 0;
+    };
+    if (from_.aligned) {
+#pragma unroll
+      for (int l = 0; l < kLines; l += kStep) {
+        ptx::cp_async_first(ptx::smem_addr(&to.element[line() + l][element()]), src_ + l * from_.stride,
+                            count_at(l) * static_cast<int>(sizeof(E)));
+      }
+    } else {
+#pragma unroll 1  // slow in any case: it must not take registers from the other path
+      for (int l = 0; l < kLines; l += kStep) {
+        const int n = count_at(l);
+        for (int i = 0; i < T::kCopy; ++i) {
+          to.element[line() + l][element() + i] = i < n ? src_[l * from_.stride + i] : element_of<E>(0);
+        }
+      }
+    }
+    move(T::kDepth);
+  }
+
+  // Back to depth k, of the next head.
+  TILEWISE_DEVICE void begin_next_head(int64_t k) {
+    move(k + (Along ? element() : line()) - depth_);
+    src_ += from_.head_stride;
+    if (lse_) lse_ += from_.lse_head_stride;
+  }
+
+ private:
+  struct Part {
+    int begin, end;
+  };
+  static TILEWISE_DEVICE int line() { return threadIdx.x / kCopiesOfLine; }
+  static TILEWISE_DEVICE int element() { return threadIdx.x % kCopiesOfLine * T::kCopy; }
+
+  // Which of the lines from n on; of the kCopy elements from n on, all or the first few.
+  TILEWISE_DEVICE Part lines_that_count(int64_t n) const {
+    return {static_cast<int>(clamp(from_.lines.lo - n, 0, kLines)),
+            static_cast<int>(clamp(from_.lines.hi - n, 0, kLines))};
+  }
+  TILEWISE_DEVICE Part elements_that_count(int64_t n) const {
+    return {0, n < from_.inside.lo ? 0 : static_cast<int>(clamp(from_.inside.hi - n, 0, T::kCopy))};
+  }
+
+  TILEWISE_DEVICE void move(int64_t steps) {
+    depth_ += steps;
+    src_ += Along ? steps : steps * from_.stride;
+    if (lse_) lse_ += steps;
+  }
+
+  const Operand<E>& from_;
+  int64_t depth_;     // of the next stage, where this thread's part begins
+  const E* src_;      // the same place in memory
+  const float* lse_;  // of that line; null: all lines count
+  Part fixed_;        // what is the same in all stages: lines if they run along the depth, else elements
+};
+
+// ---- A stage's product, tensor cores: four warps, two down and two across, of 64 x 64 each.
 
 template <class Product>
 class TensorCoreSums {
   using E = typename Product::Element;
   using Storage = SharedStorage<Product>;
-  static constexpr int kWarpRows = 32, kWarpCols = 64, kStep = 16;
+  static constexpr int kWarpRows = 64, kWarpCols = 64, kStep = 16;
 
  public:
   TILEWISE_DEVICE void add(const typename Storage::Stage& stage) {
 #pragma unroll
     for (int k = 0; k < Tile<E>::kDepth; k += kStep) {
-      uint32_t a[2][4];
+      uint32_t a[4][4];
 #pragma unroll
-      for (int m = 0; m < 2; ++m) load_a(a[m], stage.a, row() + 16 * m, k);
+      for (int m = 0; m < 4; ++m) load_a(a[m], stage.a, row() + 16 * m, k);
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
         uint32_t b[4];
         load_b(b, stage.b, col() + 16 * n, k);
 #pragma unroll
-        for (int m = 0; m < 2; ++m) {
+        for (int m = 0; m < 4; ++m) {
           ptx::mma<E>(sums_[m][2 * n], a[m], b[0], b[1]);
           ptx::mma<E>(sums_[m][2 * n + 1], a[m], b[2], b[3]);
         }
@@ -124,7 +178,7 @@ class TensorCoreSums {
   TILEWISE_DEVICE void store(Storage& shared) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
+    for (int m = 0; m < 4; ++m) {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -137,8 +191,8 @@ class TensorCoreSums {
   }
 
  private:
-  static TILEWISE_DEVICE int row() { return threadIdx.x / 32 % 4 * kWarpRows; }
-  static TILEWISE_DEVICE int col() { return threadIdx.x / 128 * kWarpCols; }
+  static TILEWISE_DEVICE int row() { return threadIdx.x / 32 % 2 * kWarpRows; }
+  static TILEWISE_DEVICE int col() { return threadIdx.x / 64 * kWarpCols; }
 
   // Rows [m, m + 16) of A at depth [k, k + 16). Four matrices of 8 x 8: the second is eight rows down, the third eight
   // steps deeper.
@@ -162,7 +216,7 @@ class TensorCoreSums {
     }
   }
 
-  float sums_[2][8][4] = {};  // [16 rows][8 columns] by the fragments of mma.m16n8k16
+  float sums_[4][8][4] = {};  // [16 rows][8 columns] by the fragments of mma.m16n8k16
 };
 
 // ---- The same in fp32: a thread has rows ty + 16 i and columns tx + 16 j.
@@ -227,39 +281,38 @@ using Sums =
 
 // ---- The product.
 
-// Where the next stage begins: heads one after the other, each over the whole depth.
-struct Depth {
-  int64_t head, k;
-};
-
+// C = A B: heads one after the other, each over the whole depth.
 template <class Product>
 TILEWISE_DEVICE void multiply_tile(const Product& product, SharedStorage<Product>& shared) {
-  using T = Tile<typename Product::Element>;
-  const int64_t steps_of_head = ceil_div(product.depth.hi - product.depth.lo, T::kDepth);
-  const int64_t steps = product.depth.empty() ? 0 : product.heads * steps_of_head;
-  Depth next{0, product.depth.lo};
+  using E = typename Product::Element;
+  using T = Tile<E>;
+  const KeyRange depth = product.depth;
+  const int64_t steps = depth.empty() ? 0 : product.heads * ceil_div(depth.hi - depth.lo, T::kDepth);
+  Copier<E, Product::kAlongA, T::kRows> a(product.a, product.row, depth.lo);
+  Copier<E, Product::kAlongB, T::kCols> b(product.b, product.col, depth.lo);
+  int64_t k = depth.lo;         // of the next stage to copy
   int to_fill = 0, filled = 0;  // stages of the ring
-  const auto copy_stage = [&](int64_t step) {
-    if (step < steps) {
-      auto& stage = shared.stages[to_fill];
+  const auto copy_stage = [&](bool exists) {
+    if (exists) {
+      a.copy(shared.stages[to_fill].a);
+      b.copy(shared.stages[to_fill].b);
       to_fill = to_fill + 1 == T::kStages ? 0 : to_fill + 1;
-      copy_tile(stage.a, product.a, next.head, Product::kAlongA ? product.row : next.k,
-                Product::kAlongA ? next.k : product.row);
-      copy_tile(stage.b, product.b, next.head, Product::kAlongB ? product.col : next.k,
-                Product::kAlongB ? next.k : product.col);
-      next.k += T::kDepth;
-      if (product.heads > 1 && next.k >= product.depth.hi) next = {next.head + 1, product.depth.lo};
+      k += T::kDepth;
+      if (product.heads > 1 && k >= depth.hi) {
+        a.begin_next_head(depth.lo), b.begin_next_head(depth.lo);
+        k = depth.lo;
+      }
     }
     ptx::cp_async_commit();
   };
 
   Sums<Product> sums;
 #pragma unroll
-  for (int step = 0; step < T::kStages - 1; ++step) copy_stage(step);
+  for (int step = 0; step < T::kStages - 1; ++step) copy_stage(step < steps);
   for (int64_t step = 0; step < steps; ++step) {
     ptx::cp_async_wait<T::kStages - 2>();
     __syncthreads();
-    copy_stage(step + T::kStages - 1);
+    copy_stage(step + T::kStages - 1 < steps);
     sums.add(shared.stages[filled]);
     filled = filled + 1 == T::kStages ? 0 : filled + 1;
   }
