@@ -22,9 +22,8 @@ constexpr int kReal32 = 0, kReal16 = 2, kRealB16 = 14;  // cudaDataType
 constexpr int kComputeFp32 = 68;                        // cublasComputeType_t
 constexpr int kTransposeA = 3, kTransposeB = 4;         // cublasLtMatmulDescAttributes_t
 constexpr int kBatchCount = 5, kBatchOffset = 6;        // cublasLtMatrixLayoutAttribute_t
-constexpr int kAlignmentOfA = 5, kAlignmentOfC = 7, kAlignmentOfD = 8,
-              kAlignmentOfB = 6;     // ..MatmulPreferenceAttributes_t
-constexpr uint32_t kAlignment = 16;  // bytes, of every line
+constexpr int kAlignments[] = {5, 6, 7, 8};             // of A, B, C, D: cublasLtMatmulPreferenceAttributes_t
+constexpr uint32_t kAlignment = 16;                     // bytes, of every line
 
 struct Choice {  // cublasLtMatmulHeuristicResult_t
   uint64_t algorithm[8];
@@ -131,7 +130,7 @@ class Description {
     good_ = blaslt()->describe(&product_, kComputeFp32, kReal32) == 0 &&
             blaslt()->set(product_, kTransposeA, &first, sizeof first) == 0 &&
             blaslt()->set(product_, kTransposeB, &second, sizeof second) == 0 && blaslt()->describe_wish(&wish_) == 0;
-    for (const int attribute : {kAlignmentOfA, kAlignmentOfB, kAlignmentOfC, kAlignmentOfD}) {
+    for (const int attribute : kAlignments) {
       good_ = good_ && blaslt()->set_wish(wish_, attribute, &kAlignment, sizeof kAlignment) == 0;
     }
   }

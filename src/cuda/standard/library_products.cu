@@ -30,8 +30,10 @@ struct Product {
   float factor;
 };
 
-// Every row sees a key, every key is seen, and nothing but the sizes says so.
+// Every row sees a key, every key is seen, and nothing but the sizes says so. A library may multiply otherwise in
+// another batch.
 bool is_regular(const Problem& p) {
+  if (p.batch_invariant) return false;
   if (p.packed_q || p.packed_k || p.seqused_q || p.seqused_k || p.leftpad_k || p.batch_index_k) return false;
   if (p.bias || p.mask || p.key_begin || p.key_end || p.q_positions || p.k_positions) return false;
   if (p.window_left != kUnbounded || p.window_right != kUnbounded || p.attention_chunk > 0) return false;

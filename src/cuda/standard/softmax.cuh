@@ -22,6 +22,7 @@ inline constexpr int kRowBlocksAtOnce = Terms ? 2 : 4;  // of a multiprocessor, 
 inline int threads_of_row(const Problem& p) {
   return static_cast<int>(clamp(round_up(p.max_keys / (8 * kPiece), kWarp), kWarp, kMostThreadsOfRow));
 }
+
 // Whether scores are more than softmax_scale q.k of a key interval, or probabilities more than their exponentials.
 inline bool has_terms(const Problem& p) {
   return p.softcap > 0 || p.bias || p.alibi_slopes || p.mask || p.dropout.threshold > 0;
