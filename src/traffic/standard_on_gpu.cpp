@@ -50,7 +50,6 @@ void forward(const Problem& p, const Head& h, Traffic& t) {
 void backward(const Problem& p, const Head& h, Traffic& t) {
   const int64_t dout = p.value_dim * size_of(p.dout.type), out = p.value_dim * size_of(p.out.type);
   t.bytes_read += h.rows * (dout + out + 4 + (p.dlse ? 4 : 0));  // delta
-  if (p.dout.type != p.type) t.bytes_written += h.rows * p.value_dim * h.prob;
   make_square(h, p.head_dim, t);
   make_square(h, p.value_dim, t);
   const int64_t times = p.dbias && p.softcap > 0 ? 2 : 1;

@@ -21,7 +21,7 @@ Status load_backward(const Problem& p, const Settings&) {
   return with_element(p.type, [&](auto element) {
     using E = decltype(element);
     Status status = load_hulls();
-    if (status.ok()) status = load("standard.rows", prepare_rows<E>, 0);
+    if (status.ok()) status = load("standard.rows", prepare_rows, 0);
     if (status.ok()) status = load_product<PairProduct<E>>("standard.scores");
     if (status.ok()) status = load("standard.score_gradients", score_gradients_for<E>(p), 0);
     if (status.ok() && (p.dk || p.dv)) status = load_product<KeyProduct<E>>("standard.dkeys");
@@ -41,7 +41,7 @@ class Backward {
 
   Status run() {
     status_ = find_hulls(p_, squares_, stream_);
-    step("standard.rows", prepare_rows<E>, grid_of_rows(p_), p_, squares_);
+    step("standard.rows", prepare_rows, grid_of_rows(p_), p_, squares_);
     pairs("standard.scores", Result::scores);    // S = scale Q K^T
     pairs("standard.dprobs", Result::dprobs);    // dP = dO V^T
     gradients_of_scores();                       // P = exp(S - LSE);  dS = P (Z dP - delta + dLSE),  P = P Z

@@ -10,13 +10,12 @@ namespace tilewise::cuda::standard {
 inline constexpr int kGradientThreads = 256, kGradientWarps = kGradientThreads / kWarp;
 inline constexpr int kGradientBlocksAtOnce = 2;  // of a multiprocessor: ptxas, left to itself, spills to have more
 
-// ---- Rows: LSE, dLSE - rowsum(dO * O), dO in the type of q. A warp for each row of a head.
+// ---- Rows: LSE, dLSE - rowsum(dO * O). A warp for each row of a head.
 
 inline Grid grid_of_rows(const Problem& p) {
   return {.blocks = ceil_div(rows_of_heads(p), kGradientWarps), .threads = kGradientThreads};
 }
 
-template <class E>
 __global__ __launch_bounds__(kGradientThreads,
                              kGradientBlocksAtOnce) void prepare_rows(const __grid_constant__ Problem p,
                                                                       const __grid_constant__ Squares squares) {
@@ -28,12 +27,7 @@ __global__ __launch_bounds__(kGradientThreads,
   const int64_t out = row_offset(p.out, s, i, h), dout = row_offset(p.dout, s, i, h), token = token_of(p, s, i);
   float delta = 0;
   for (int64_t d = lane(); d < p.value_dim; d += kWarp) {
-    const float gradient = read_element(p.dout, dout + d);
-    delta += gradient * read_element(p.out, out + d);
-    if (squares.dout) {
-      E* copy = reinterpret_cast<E*>(squares.dout) + (token * p.heads + h) * squares.dout_row;
-      copy[d] = element_of<E>(gradient);
-    }
+    delta += read_element(p.dout, dout + d) * read_element(p.out, out + d);
   }
   delta = warp_sum(delta);
   if (lane() > 0) return;

@@ -50,11 +50,6 @@ Matrices of_square(const Problem& p, const Squares& q, const char* square, Type 
   return {square, type, along, q.row, p.max_rows * q.row, q.total_rows * q.row};
 }
 
-Matrices of_dout(const Problem& p, const Squares& q, bool along) {
-  if (!q.dout) return of_tensor(p.dout, along, 1);
-  return {q.dout, p.type, along, p.heads * q.dout_row, p.max_rows * p.heads * q.dout_row, q.dout_row};
-}
-
 Product product_of(const Problem& p, const Squares& q, Result result) {
   const int64_t n = p.max_rows, m = p.max_keys, dims = p.head_dim, value_dims = p.value_dim;
   const float scale = p.softmax_scale;
@@ -66,7 +61,7 @@ Product product_of(const Problem& p, const Squares& q, Result result) {
     case Result::scores:
       return {n, m, dims, of_rows(p.q, true), of_keys(p.k, true), scores(q.scores), scale};
     case Result::dprobs:
-      return {n, m, value_dims, of_dout(p, q, true), of_keys(p.v, true), scores(q.dprobs), 1};
+      return {n, m, value_dims, of_rows(p.dout, true), of_keys(p.v, true), scores(q.dprobs), 1};
     case Result::out:
       return {n, value_dims, m, probs(q.probs, true), of_keys(p.v, false), of_rows(p.out, true), 1};
     case Result::dq:
@@ -76,7 +71,7 @@ Product product_of(const Problem& p, const Squares& q, Result result) {
     case Result::dv:
       break;
   }
-  return {m, value_dims, n, probs(q.probs, false), of_dout(p, q, false), of_keys(p.dv, true), 1};
+  return {m, value_dims, n, probs(q.probs, false), of_rows(p.dout, false), of_keys(p.dv, true), 1};
 }
 
 bool is_served(const Problem& p, Result result, const Product& product) {

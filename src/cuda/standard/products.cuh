@@ -35,18 +35,6 @@ TILEWISE_DEVICE Operand<E> keys_of(const Tensor& t, const Sequence& s, int64_t h
   return lines_of<E>(t, key_offset(t, s, 0, h_kv), 0, hull);
 }
 
-// dO in the type of q.
-template <class E>
-TILEWISE_DEVICE Operand<E> dout_of(const Problem& p, const Squares& squares, const Sequence& s, int64_t h) {
-  if (!squares.dout) return rows_of<E>(p.dout, s, h);
-  const int64_t row = squares.dout_row;
-  return {.data = reinterpret_cast<const E*>(squares.dout) + (token_of(p, s, 0) * p.heads + h) * row,
-          .stride = p.heads * row,
-          .head_stride = row,
-          .lines = {0, s.rows},
-          .inside = {0, p.value_dim}};
-}
-
 // The rows of a square of one head.
 template <class E>
 TILEWISE_DEVICE Operand<E> square_of(const Problem& p, const Squares& squares, char* square, const Sequence& s,
@@ -94,7 +82,7 @@ struct PairProduct {
       a = rows_of<E>(p.q, s, h), b = keys_of<E>(p.k, s, h_kv, hull);
     } else {
       square = squares.dprobs, factor = 1, depth = {0, p.value_dim};
-      a = dout_of<E>(p, squares, s, h), b = keys_of<E>(p.v, s, h_kv, hull);
+      a = rows_of<E>(p.dout, s, h), b = keys_of<E>(p.v, s, h_kv, hull);
     }
   }
 
@@ -213,7 +201,7 @@ struct KeyProduct {
     const KeyRange hull = squares.hull(p, s.index, h_kv);
     if (row < hull.hi && row + T::kRows > hull.lo) depth = {0, s.rows};
     a = square_of<E>(p, squares, result == Result::dv ? squares.probs : squares.dscores, s, h, hull);
-    b = result == Result::dv ? dout_of<E>(p, squares, s, h) : rows_of<E>(p.q, s, h);
+    b = result == Result::dv ? rows_of<E>(p.dout, s, h) : rows_of<E>(p.q, s, h);
     b.lse = squares.lse + h * squares.total_rows + token_of(p, s, 0), b.lse_head_stride = squares.total_rows;
   }
 

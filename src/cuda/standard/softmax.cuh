@@ -230,7 +230,7 @@ __global__ __launch_bounds__(kMostThreadsOfRow,
       for (int n = 0; n < kPiece; ++n) {
         if (!row.is_live(j, part, n)) continue;
         const Capped score = row.score_at(j + n, x[n]);
-        const float p_of_pair = exponential<E>(score.value - lse);
+        const float p_of_pair = value_of(element_of<E>(exponential<E>(score.value - lse)));  // as it lies in memory
         prob[n] = p_of_pair * kept[n];
         if (p_of_pair != 0) ds[n] = p_of_pair * (kept[n] * dp[n] + shift) * (through_softcap ? score.slope : 1);
       }

@@ -58,6 +58,10 @@ void refuse(const Problem& p, Text& reason) {
     reason.format("q is %s: it multiplies fp32, fp16 and bf16", name_of(p.type));
     return;
   }
+  if (p.pass == Pass::backward && p.dout.type != p.type) {
+    reason.format("dout is %s and q is %s: it multiplies numbers of one type", name_of(p.dout.type), name_of(p.type));
+    return;
+  }
   const int64_t rows = greater(1, p.total_rows), row = round_up(greater(1, p.max_keys), kPiece);
   if (row > kMostElements / p.heads / rows) {
     reason.format("scores of %lld heads x %lld rows x %lld keys cannot be held in memory", ll(p.heads), ll(rows),
@@ -85,8 +89,6 @@ Squares lay_out(const Problem& p, char* workspace) {
     const bool in_place = score == prob && !(p.dbias && p.softcap > 0);
     q.probs = in_place ? q.scores : carver.take(pairs * prob);
     q.dscores = in_place ? q.dprobs : carver.take(pairs * prob);
-    q.dout_row = round_up(p.value_dim, kPiece);
-    if (p.dout.type != p.type) q.dout = carver.take(rows * q.dout_row * prob);
   }
   q.bytes = carver.used;
   return q;

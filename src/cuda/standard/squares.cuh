@@ -33,8 +33,6 @@ struct Squares {
   float* lse;          // [H][total_rows]  forward: of this call's keys and the sink; backward: -inf where P is 0
   float* sums;         // [H][total_rows]  forward: l of the keys alone, 0 where none is live
   float* shift;        // [H][total_rows]  backward: dLSE - rowsum(dO * O)
-  char* dout;          // [total_rows][H][dout_row]  dO in the type of q; absent if it has that type
-  int64_t dout_row;
   int64_t bytes;
 
   template <class T>
@@ -71,7 +69,7 @@ inline Type score_type(const Problem& p) { return p.type == Type::f16 ? Type::f3
 // With workspace null it only counts.
 Squares lay_out(const Problem& p, char* workspace);
 
-// Squares whose bytes cannot be counted, and types of q without a matrix product.
+// Squares whose bytes cannot be counted, and types that the products do not take.
 void refuse(const Problem& p, Text& reason);
 
 // hulls, before everything else.
