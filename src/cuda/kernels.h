@@ -7,7 +7,7 @@ namespace tilewise::cuda {
 
 std::span<const Kernel* const> kernels();
 
-extern const Kernel v2_forward;
+extern const Kernel v2_forward, v2_backward;
 extern const Kernel plain_forward, plain_backward;
 extern const Kernel standard_forward, standard_backward;
 extern const Kernel v1_forward, v1_backward;

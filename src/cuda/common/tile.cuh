@@ -28,6 +28,13 @@ struct RowCopy {
     const int i = index / kColumnPasses * kRows, c = index % kColumnPasses * kStep;
     ptx::cp_async_or_zero(dst + (i * T::kPitch + c) * 2, src + i * stride + c, row() + i < rows_left);
   }
+  // Rows before first_row and columns from `cols` on become zeros too.
+  static TILEWISE_DEVICE void pass_within(int index, uint32_t dst, const E* src, int64_t stride, int rows_left,
+                                          int cols, int first_row = 0) {
+    const int i = index / kColumnPasses * kRows, c = index % kColumnPasses * kStep;
+    const bool inside = row() + i < rows_left && col() + c < cols && row() + i >= first_row;
+    ptx::cp_async_or_zero(dst + (i * T::kPitch + c) * 2, src + i * stride + c, inside);
+  }
 };
 
 // acc (16 M x 16 Cols) += A (16 M x 16 Steps) B (16 Steps x 16 Cols). load_a(k, a) and load_b(k, n, b) fetch fragments,

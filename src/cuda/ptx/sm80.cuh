@@ -163,6 +163,17 @@ TILEWISE_DEVICE void red_add(float* p, const float (&x)[4]) {
 #endif
 }
 
+// --- order between thread blocks -------------------------------------------------------------------
+TILEWISE_DEVICE int load_relaxed(const int* p) {
+  int x;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+// What the threads of the warp have written before is there for whoever sees the sum.
+TILEWISE_DEVICE void add_release(int* p, int x) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
+}
+
 // --- arithmetic ------------------------------------------------------------------------------------
 TILEWISE_DEVICE float exp2(float x) {
   float y;

@@ -1,0 +1,189 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "core/mask.h"
+#include "cuda/gpu.h"
+#include "cuda/kernels.h"
+#include "cuda/v2/backward_unit.h"
+
+namespace tilewise::cuda::v2 {
+namespace {
+
+// The functions of one translation unit.
+struct Unit {
+  Status (*load)(const Problem&, const BackwardTile&, BackwardMask);
+  Status (*launch)(const Problem&, const BackwardTile&, BackwardMask, const BackwardWork&, void* stream);
+};
+
+template <class E, int D>
+constexpr Unit unit() {
+  return {BackwardUnit<E, D>::load, BackwardUnit<E, D>::launch};
+}
+
+template <class E>
+Unit unit_of(int head_dim) {
+  switch (head_dim) {
+    case 64:
+      return unit<E, 64>();
+    case 96:
+      return unit<E, 96>();
+    case 128:
+      return unit<E, 128>();
+    case 192:
+      return unit<E, 192>();
+    default:
+      return unit<E, 256>();
+  }
+}
+
+// The head size that the kernels are built for, and this problem is padded to; 0 if it is larger than all of them.
+int padded_dim(const Problem& p) {
+  for (const int dim : {64, 96, 128, 192, 256}) {
+    if (p.head_dim <= dim && p.value_dim <= dim) return dim;
+  }
+  return 0;
+}
+
+Unit unit_of(const Problem& p) {
+  const int dim = padded_dim(p);
+  return p.type == Type::f16 ? unit_of<__half>(dim) : unit_of<__nv_bfloat16>(dim);
+}
+
+bool has_terms(const Problem& p) {
+  return p.softcap != 0 || p.bias || p.alibi_slopes || p.mask || p.dropout.threshold > 0;
+}
+
+// How a problem is served.
+struct Choice {
+  BackwardTile tile;
+  BackwardMask mask;
+};
+
+Choice choice_of(const Problem& p, const Settings& settings) {
+  const int dim = padded_dim(p);
+  const BackwardTile small = backward_tile(dim, 0);
+  const BackwardTile fitting = backward_tile(dim, settings.fast_memory * static_cast<int64_t>(sizeof(float)));
+  if (has_terms(p)) return {small, BackwardMask::general};
+  const bool window = p.window_left != kUnbounded || p.window_right != kUnbounded || p.attention_chunk > 0;
+  const bool simple = !window && !p.leftpad_k && !p.key_begin && !p.key_end && !p.q_positions;
+  if (simple) return {fitting, BackwardMask::simple};
+  return {fitting, fitting.shared_kbytes > small.shared_kbytes ? BackwardMask::ranges : BackwardMask::general};
+}
+
+// Hands out the workspace; with base = null it counts.
+struct Carver {
+  char* base;
+  uint64_t used = 0;
+
+  template <class T>
+  void take(T*& part, int64_t count) {
+    constexpr uint64_t kAlignment = 256;
+    if (base) part = reinterpret_cast<T*>(base + used);
+    used += (static_cast<uint64_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+};
+
+// L2 that the rows of a section may fill.
+constexpr int64_t kSectionBytes = int64_t{32} << 20;
+
+BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
+  const BackwardTile& tile = choice.tile;
+  BackwardWork work;
+  work.rows = work_rows(p);
+  work.group = static_cast<int>(p.heads / greater(1, p.heads_kv));
+  const int64_t rows = p.heads * work.rows, pairs = p.batch * p.heads_kv;
+  const int64_t pair_bytes = p.max_rows * work.group * tile.head_dim * (2 + 2 + 4);  // Q, dO and dQ
+  work.wants_dq = static_cast<bool>(p.dq);
+  work.in_order = p.deterministic && p.dq && p.max_rows > 0;
+  work.scale_log2 = static_cast<float>(p.softmax_scale * 1.4426950408889634);
+  work.lse_unit = 1.4426950408889634;
+  if (p.softmax_scale != 0) work.lse_unit = double{work.scale_log2} / p.softmax_scale;
+  if (choice.mask == BackwardMask::general) work.lse_unit = 1;
+  work.row_blocks = static_cast<int>(round_up(p.max_rows, kRowStep) / kFragmentRows);
+  work.key_blocks = static_cast<int>(ceil_div(p.max_keys, tile.keys()));
+  work.section = static_cast<int>(clamp(kSectionBytes / greater(1, pair_bytes), 1, greater(1, pairs)));
+  if (p.dq) carver.take(work.dq_sum, rows * tile.head_dim);
+  carver.take(work.lse, rows);
+  carver.take(work.delta, rows);
+  if (choice.mask != BackwardMask::simple) {
+    const int64_t ranges = keys_differ_by_head(p) ? rows : work.rows;
+    carver.take(work.live, ranges);
+    carver.take(work.ranges, ranges / kFragmentRows);
+  }
+  carver.take(work.turns, rows / kFragmentRows * kMostWarps);
+  carver.take(work.ticket, 1);
+  return work;
+}
+
+// cp.async and the stores of rows move 16 bytes.
+constexpr int64_t kCopyBytes = 16, kCopyElements = 8;
+
+void refuse_alignment(const char* name, const Tensor& t, Text& reason) {
+  if (!t) return;
+  if (reinterpret_cast<uintptr_t>(t.data) % kCopyBytes != 0) reason.format("%s.data is not 16-byte aligned", name);
+  for (int axis = 0; axis < 3 && reason.empty(); ++axis) {
+    if (t.stride[axis] % kCopyElements == 0) continue;
+    reason.format("%s.stride[%d] is %lld: it copies 8 elements at a time", name, axis, ll(t.stride[axis]));
+  }
+}
+
+void refuse(const Problem& p, Text& reason) {
+  constexpr int64_t kMost = int64_t{1} << 30;  // of what it counts in 32 bits
+  const int dim = padded_dim(p);
+  if (p.type == Type::f32) return reason.format("it has no fp32");
+  if (p.out.type != p.type) return reason.format("out.dtype is %s: must be the type of q", name_of(p.out.type));
+  if (dim == 0 || p.head_dim % kCopyElements != 0 || p.value_dim % kCopyElements != 0) {
+    return reason.format("head sizes %lld and %lld: multiples of 8, 256 at most", ll(p.head_dim), ll(p.value_dim));
+  }
+  if (p.dbias) return reason.format("it has no dbias");
+  if (work_rows(p) > kMost || p.total_keys > kMost) return reason.format("more than 2^30 rows or keys");
+  if (p.batch * p.heads > kMost) return reason.format("more than 2^30 heads");
+  for (const auto& [name, tensor] : {std::pair<const char*, const Tensor&>{"q", p.q},
+                                     {"k", p.k},
+                                     {"v", p.v},
+                                     {"out", p.out},
+                                     {"dout", p.dout},
+                                     {"dq", p.dq},
+                                     {"dk", p.dk},
+                                     {"dv", p.dv}}) {
+    if (reason.empty()) refuse_alignment(name, tensor, reason);
+  }
+}
+
+Sizing size(const Problem& p, const Settings& settings) {
+  const Choice choice = choice_of(p, settings);
+  Carver carver{nullptr};
+  (void)work_of(p, choice, carver);
+  const BackwardTile& tile = choice.tile;
+  return {.query_rows = tile.queries, .keys = tile.keys(), .chunk_keys = tile.keys(), .workspace_bytes = carver.used};
+}
+
+Status load(const Problem& p, const Settings& settings) {
+  const Choice choice = choice_of(p, settings);
+  return unit_of(p).load(p, choice.tile, choice.mask);
+}
+
+Status launch(const Problem& p, const Settings& settings, const Launch& launch) {
+  const Choice choice = choice_of(p, settings);
+  Carver carver{launch.workspace};
+  return unit_of(p).launch(p, choice.tile, choice.mask, work_of(p, choice, carver), launch.stream);
+}
+
+}  // namespace
+}  // namespace tilewise::cuda::v2
+
+namespace tilewise::cuda {
+
+const Kernel v2_backward = {.name = "cuda.v2.backward",
+                            .pass = Pass::backward,
+                            .rank = Rank::chosen,
+                            .algorithm = Algorithm::v2,
+                            .isa = Isa::cuda,
+                            .device_type = TW_CUDA,
+                            .runs_on = needs_sm80,
+                            .refuse = v2::refuse,
+                            .size = v2::size,
+                            .load = v2::load,
+                            .launch = v2::launch};
+
+}  // namespace tilewise::cuda

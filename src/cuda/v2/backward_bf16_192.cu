@@ -1,0 +1,3 @@
+#include "cuda/v2/backward.cuh"
+
+template struct tilewise::cuda::v2::BackwardUnit<__nv_bfloat16, 192>;

@@ -1,0 +1,171 @@
+// The two kernels around the backward kernel, which go through rows.
+#pragma once
+
+#include <climits>
+#include <cmath>
+
+#include "core/find_keys.h"
+#include "cuda/common/element.cuh"
+#include "cuda/ptx/sm80.cuh"
+#include "cuda/v2/backward_unit.h"
+
+namespace tilewise::cuda::v2 {
+
+// Sixteen rows of a head: where they lie in their sequence and in the workspace.
+struct SixteenRows {
+  Sequence s;
+  int64_t head, first, work_row;
+
+  TILEWISE_DEVICE SixteenRows(const Problem& p, const BackwardWork& work) {
+    const uint32_t row_blocks = work.row_blocks, heads = p.heads, index = blockIdx.x / row_blocks;
+    s = find_sequence(p, index / heads);
+    head = index % heads;
+    first = blockIdx.x % row_blocks * kFragmentRows;
+    work_row = head * work.rows + first_work_row(p, s) + first;
+  }
+};
+
+template <class E>
+TILEWISE_DEVICE float2 unpack(uint32_t x) {
+  if constexpr (std::is_same_v<E, __half>) {
+    return __half22float2(reinterpret_cast<const __half2&>(x));
+  } else {
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
+  }
+}
+
+// Sum of a[i] * b[i] of eight elements.
+template <class E>
+TILEWISE_DEVICE float dot8(const E* a, const E* b) {
+  const uint4 a4 = *reinterpret_cast<const uint4*>(a), b4 = *reinterpret_cast<const uint4*>(b);
+  const uint32_t x[4] = {a4.x, a4.y, a4.z, a4.w}, y[4] = {b4.x, b4.y, b4.z, b4.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 u = unpack<E>(x[i]), v = unpack<E>(y[i]);
+    sum += u.x * v.x + u.y * v.y;
+  }
+  return sum;
+}
+
+// Eight elements of a gradient, in type E or fp32.
+template <class E>
+TILEWISE_DEVICE void store_gradient(const Tensor& t, int64_t offset, const float* from, bool accumulate) {
+  const auto* x = reinterpret_cast<const float4*>(from);
+  if (t.type != Type::f32) {
+    *reinterpret_cast<uint4*>(t.data + offset * 2) = {ptx::pack<E>(x[0].x, x[0].y), ptx::pack<E>(x[0].z, x[0].w),
+                                                      ptx::pack<E>(x[1].x, x[1].y), ptx::pack<E>(x[1].z, x[1].w)};
+    return;
+  }
+  auto* to = reinterpret_cast<float4*>(t.data + offset * 4);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float4 old = accumulate ? to[i] : float4{0, 0, 0, 0};
+    to[i] = {old.x + x[i].x, old.y + x[i].y, old.z + x[i].z, old.w + x[i].w};
+  }
+}
+
+// The key intervals of sixteen rows; a lane each.
+TILEWISE_DEVICE void find_ranges(const Problem& p, const BackwardWork& work, const SixteenRows& rows) {
+  const KeyRange live = find_live_keys(p, rows.s, rows.head, rows.first + threadIdx.x);
+  const int2 mine = {int(live.lo), int(live.hi)};
+  constexpr unsigned kLanes = (1u << kFragmentRows) - 1;
+  const int4 range = {__reduce_min_sync(kLanes, live.empty() ? INT_MAX : mine.x), __reduce_max_sync(kLanes, mine.y),
+                      __reduce_max_sync(kLanes, mine.x), __reduce_min_sync(kLanes, mine.y)};
+  const int64_t at = rows.work_row - (keys_differ_by_head(p) ? 0 : rows.head * work.rows);
+  work.live[at + threadIdx.x] = mine;
+  if (threadIdx.x == 0) work.ranges[at / kFragmentRows] = range;
+}
+
+// Prepares the workspace. D / 8 threads a row.
+template <class E, int D>
+__global__ __launch_bounds__(2 * D) void prepare_rows(const __grid_constant__ Problem p,
+                                                      const __grid_constant__ BackwardWork work) {
+  constexpr int kLanes = D / 8;
+  __shared__ float part[kFragmentRows][kLanes + 1];
+  if (blockIdx.x == 0 && threadIdx.x == 0) *work.ticket = 0;
+  const SixteenRows rows(p, work);
+  const Sequence& s = rows.s;
+  if (rows.first >= round_up(s.rows, kRowStep)) return;
+
+  if (p.dq) {
+    auto* zero = reinterpret_cast<float4*>(work.dq_sum + rows.work_row * D);
+    zero[threadIdx.x] = zero[threadIdx.x + 2 * D] = float4{0, 0, 0, 0};
+  }
+  if (threadIdx.x < kMostWarps) work.turns[rows.work_row / kFragmentRows * kMostWarps + threadIdx.x] = 0;
+
+  const int lane = threadIdx.x % kLanes, r = threadIdx.x / kLanes;
+  const bool inside = rows.first + r < s.rows && lane * 8 < p.value_dim;
+  const auto* out = reinterpret_cast<const E*>(p.out.data) + row_offset(p.out, s, rows.first + r, rows.head);
+  const auto* dout = reinterpret_cast<const E*>(p.dout.data) + row_offset(p.dout, s, rows.first + r, rows.head);
+  part[r][lane] = inside ? dot8(out + lane * 8, dout + lane * 8) : 0;
+  __syncthreads();
+  if (threadIdx.x >= kFragmentRows) return;
+
+  if (work.live && (rows.head == 0 || keys_differ_by_head(p))) find_ranges(p, work, rows);
+  const int64_t i = rows.first + threadIdx.x;
+  float delta = 0, lse = INFINITY;
+#pragma unroll
+  for (int c = 0; c < kLanes; ++c) delta += part[threadIdx.x][c];
+  if (i < s.rows) lse = read_element(p.lse, lse_offset(p.lse, s, i, rows.head));
+  if (lse == -INFINITY) lse = INFINITY;
+  if (lse == INFINITY) {
+    delta = 0;  // a row without keys: what is given for it may be NaN
+  } else if (p.dlse) {
+    delta -= read_element(p.dlse, lse_offset(p.dlse, s, i, rows.head));
+  }
+  lse = static_cast<float>(lse * work.lse_unit);
+  work.lse[rows.work_row + threadIdx.x] = lse;
+  work.delta[rows.work_row + threadIdx.x] = delta;
+}
+
+// dQ = softmax_scale * dq_sum, from accumulators to rows. D / 8 threads a row.
+template <class E, int D>
+__global__ __launch_bounds__(2 * D) void finish_rows(const __grid_constant__ Problem p,
+                                                     const __grid_constant__ BackwardWork work) {
+  __shared__ __align__(16) float tile[kFragmentRows][D + 8];
+  const SixteenRows rows(p, work);
+  if (rows.first >= rows.s.rows) return;
+
+  const auto* from = reinterpret_cast<const float4*>(work.dq_sum + rows.work_row * D);
+#pragma unroll
+  for (int i = threadIdx.x; i < 4 * D; i += 2 * D) {  // i = accumulator * 32 + lane
+    const float4 x = from[i];
+    const int r = i % 32 / 4, c = i / 32 * 8 + i % 4 * 2;
+    *reinterpret_cast<float2*>(&tile[r][c]) = {x.x * p.softmax_scale, x.y * p.softmax_scale};
+    *reinterpret_cast<float2*>(&tile[r + 8][c]) = {x.z * p.softmax_scale, x.w * p.softmax_scale};
+  }
+  __syncthreads();
+  const int r = threadIdx.x / (D / 8), c = threadIdx.x % (D / 8) * 8;
+  if (rows.first + r < rows.s.rows && c < p.head_dim) {
+    store_gradient<E>(p.dq, row_offset(p.dq, rows.s, rows.first + r, rows.head) + c, &tile[r][c], p.accumulate);
+  }
+}
+
+inline constexpr int kSinkThreads = 1024;
+
+// dsink = -sum of exp(sink - LSE) * delta over all rows of a head: one thread block for each, in a fixed order.
+template <int kThreads>
+__global__ __launch_bounds__(kThreads) void sum_sinks(const __grid_constant__ Problem p,
+                                                      const __grid_constant__ BackwardWork work) {
+  __shared__ double part[kThreads];
+  const int64_t head = blockIdx.x;
+  const float sink = p.sink ? read_element(p.sink, p.sink.offset(head, 0, 0)) : -INFINITY;
+  double sum = 0;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const Sequence s = find_sequence(p, b);
+    const float* delta = work.delta + head * work.rows + first_work_row(p, s);
+    for (int64_t i = threadIdx.x; i < s.rows; i += kThreads) {
+      const float lse = read_element(p.lse, lse_offset(p.lse, s, i, head));
+      if (lse != -INFINITY) sum -= static_cast<double>(expf(sink - lse)) * delta[i];
+    }
+  }
+  part[threadIdx.x] = sum;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) write_element(p.dsink, p.dsink.offset(head, 0, 0), static_cast<float>(part[0]));
+}
+
+}  // namespace tilewise::cuda::v2
