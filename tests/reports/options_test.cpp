@@ -199,6 +199,7 @@ TEST_P(Options, flash_attention_846) {
 TEST(Leaks, vllm_50150) {
   Call c(Type::f32, {.seqlen_q = 1, .seqlen_k = 16, .head_dim = 16});
   c.fill_normal(97);
+  c.a.device_type = TW_CPU;
   c.a.q = c.q.view(), c.a.k = c.k.view(), c.a.v = c.v.view(), c.a.out = c.out.view();
   const auto in_use = [&](int calls) {
     for (int i = 0; i < calls; ++i) EXPECT_EQ(tw_attention_forward(&c.a, nullptr), TW_OK);
