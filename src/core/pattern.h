@@ -18,7 +18,7 @@ class Pattern {
 
  private:
   // Steps behind the next %; false at the end.
-  static consteval bool next_conversion(const char*& at) {
+  static constexpr bool next_conversion(const char*& at) {
     for (; *at; ++at) {
       if (*at != '%') continue;
       ++at;
@@ -27,7 +27,7 @@ class Pattern {
     return false;
   }
 
-  static consteval bool skip(const char*& at, const char* expected) {
+  static constexpr bool skip(const char*& at, const char* expected) {
     const char* here = at;
     for (; *expected; ++expected, ++here) {
       if (*here != *expected) return false;
@@ -37,7 +37,7 @@ class Pattern {
   }
 
   template <class Value>
-  static consteval bool takes(const char*& at) {
+  static constexpr bool takes(const char*& at) {
     if (!next_conversion(at)) return false;
     if constexpr (std::is_convertible_v<Value, const char*>) return skip(at, "s");
     if constexpr (std::is_pointer_v<Value>) return skip(at, "p");
