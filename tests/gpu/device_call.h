@@ -11,6 +11,7 @@
 
 #include "core/inline.h"
 #include "core/problem.h"
+#include "run_or_skip.h"
 
 namespace tilewise::gpu {
 
@@ -87,12 +88,6 @@ class EveryFamily : public testing::TestWithParam<std::string> {
 };
 std::string test_name(const testing::TestParamInfo<std::string>& info);
 
-#define RUN_OR_SKIP(call)                                                            \
-  do {                                                                               \
-    const Status run_status = (call);                                                \
-    if (run_status.code == TW_UNSUPPORTED) GTEST_SKIP() << run_status.message.chars; \
-    ASSERT_TRUE(run_status.ok()) << run_status.message.chars;                        \
-  } while (false)
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
 
 }  // namespace tilewise::gpu

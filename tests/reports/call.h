@@ -14,6 +14,7 @@
 #include "cases/random.h"
 #include "cases/stored.h"
 #include "core/plan.h"
+#include "run_or_skip.h"
 
 namespace tilewise::reports {
 
@@ -85,12 +86,5 @@ class EveryKernel : public testing::TestWithParam<std::string> {
 };
 std::vector<std::string> kernels_here();
 std::string test_name(const testing::TestParamInfo<std::string>& info);
-
-#define RUN_OR_SKIP(call)                                                            \
-  do {                                                                               \
-    const Status run_status = (call);                                                \
-    if (run_status.code == TW_UNSUPPORTED) GTEST_SKIP() << run_status.message.chars; \
-    ASSERT_TRUE(run_status.ok()) << run_status.message.chars;                        \
-  } while (false)
 
 }  // namespace tilewise::reports

@@ -1,3 +1,4 @@
+#include "cuda/common/alignment.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
 #include "cuda/v1/host.h"
@@ -47,10 +48,10 @@ void refuse_backward(const Problem& p, Text& reason) {
   if (reason.empty() && p.out.type != p.type) {
     reason.format("out and dout in %s: it multiplies them as %s", name_of(p.out.type), name_of(p.type));
   }
-  refuse_unaligned("dout", p.dout, reason);
-  refuse_unaligned("dq", p.dq, reason);
-  refuse_unaligned("dk", p.dk, reason);
-  refuse_unaligned("dv", p.dv, reason);
+  refuse_unaligned("dout", p.dout, kCopyElements, reason);
+  refuse_unaligned("dq", p.dq, kCopyElements, reason);
+  refuse_unaligned("dk", p.dk, kCopyElements, reason);
+  refuse_unaligned("dv", p.dv, kCopyElements, reason);
 }
 
 Sizing size(const Problem& p, const Settings& settings) {

@@ -9,9 +9,8 @@ namespace tilewise::cuda::v1 {
 
 // What neither pass serves.
 void refuse(const Problem& problem, Text& reason);
-// Copies are of 16 bytes: leaves a reason if a tensor, which may be absent, does not begin at a multiple of them or has
-// a stride that is not a multiple of 8 elements.
-void refuse_unaligned(const char* name, const Tensor& tensor, Text& reason);
+
+inline constexpr int64_t kCopyElements = 8;  // of 16 bytes: strides are multiples of it
 
 // 0, 1, 2: the larger head size is padded to 64, 128, 256.
 inline int size_class(const Problem& problem) {

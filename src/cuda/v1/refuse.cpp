@@ -1,3 +1,4 @@
+#include "cuda/common/alignment.h"
 #include "cuda/v1/host.h"
 
 namespace tilewise::cuda::v1 {
@@ -21,19 +22,6 @@ const char* extra_of(const Problem& p) {
 
 }  // namespace
 
-void refuse_unaligned(const char* name, const Tensor& t, Text& reason) {
-  if (!t || !reason.empty()) return;
-  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) {
-    reason.format("%s does not begin at a multiple of 16 bytes", name);
-    return;
-  }
-  for (int axis = 0; axis < 3; ++axis) {
-    if (t.stride[axis] % 8 == 0) continue;
-    reason.format("a stride of %s is %lld, not a multiple of 8 elements", name, ll(t.stride[axis]));
-    return;
-  }
-}
-
 void refuse(const Problem& p, Text& reason) {
   if (p.type != Type::f16 && p.type != Type::bf16) {
     reason.format("%s: it multiplies fp16 and bf16", name_of(p.type));
@@ -42,10 +30,10 @@ void refuse(const Problem& p, Text& reason) {
   } else if (const char* extra = extra_of(p)) {
     reason.format("%s: the algorithm has scale and masks only", extra);
   }
-  refuse_unaligned("q", p.q, reason);
-  refuse_unaligned("k", p.k, reason);
-  refuse_unaligned("v", p.v, reason);
-  refuse_unaligned("out", p.out, reason);
+  refuse_unaligned("q", p.q, kCopyElements, reason);
+  refuse_unaligned("k", p.k, kCopyElements, reason);
+  refuse_unaligned("v", p.v, kCopyElements, reason);
+  refuse_unaligned("out", p.out, kCopyElements, reason);
 }
 
 }  // namespace tilewise::cuda::v1

@@ -2,9 +2,11 @@
 #include <cuda_fp16.h>
 
 #include "core/mask.h"
+#include "cuda/common/alignment.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/v2/backward_unit.h"
+#include "cuda/v2/head_dims.h"
 
 namespace tilewise::cuda::v2 {
 namespace {
@@ -22,26 +24,7 @@ constexpr Unit unit() {
 
 template <class E>
 Unit unit_of(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return unit<E, 64>();
-    case 96:
-      return unit<E, 96>();
-    case 128:
-      return unit<E, 128>();
-    case 192:
-      return unit<E, 192>();
-    default:
-      return unit<E, 256>();
-  }
-}
-
-// The head size that the kernels are built for, and this problem is padded to; 0 if it is larger than all of them.
-int padded_dim(const Problem& p) {
-  for (const int dim : {64, 96, 128, 192, 256}) {
-    if (p.head_dim <= dim && p.value_dim <= dim) return dim;
-  }
-  return 0;
+  return with_head_dim(head_dim, [](auto dim) { return unit<E, dim>(); });
 }
 
 Unit unit_of(const Problem& p) {
@@ -115,17 +98,7 @@ BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   return work;
 }
 
-// cp.async and the stores of rows move 16 bytes.
-constexpr int64_t kCopyBytes = 16, kCopyElements = 8;
-
-void refuse_alignment(const char* name, const Tensor& t, Text& reason) {
-  if (!t) return;
-  if (reinterpret_cast<uintptr_t>(t.data) % kCopyBytes != 0) reason.format("%s.data is not 16-byte aligned", name);
-  for (int axis = 0; axis < 3 && reason.empty(); ++axis) {
-    if (t.stride[axis] % kCopyElements == 0) continue;
-    reason.format("%s.stride[%d] is %lld: it copies 8 elements at a time", name, axis, ll(t.stride[axis]));
-  }
-}
+constexpr int64_t kCopyElements = 8;  // of copies and of the stores of rows
 
 void refuse(const Problem& p, Text& reason) {
   constexpr int64_t kMost = int64_t{1} << 30;  // of what it counts in 32 bits
@@ -146,7 +119,7 @@ void refuse(const Problem& p, Text& reason) {
                                      {"dq", p.dq},
                                      {"dk", p.dk},
                                      {"dv", p.dv}}) {
-    if (reason.empty()) refuse_alignment(name, tensor, reason);
+    refuse_unaligned(name, tensor, kCopyElements, reason);
   }
 }
 

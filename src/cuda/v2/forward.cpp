@@ -3,10 +3,12 @@
 
 #include <type_traits>
 
+#include "cuda/common/alignment.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/v2/forward_schedule.h"
 #include "cuda/v2/forward_unit.h"
+#include "cuda/v2/head_dims.h"
 
 namespace tilewise::cuda::v2 {
 namespace {
@@ -32,26 +34,7 @@ Unit unit() {
 
 template <class E>
 Unit unit_of(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return unit<E, 64>();
-    case 96:
-      return unit<E, 96>();
-    case 128:
-      return unit<E, 128>();
-    case 192:
-      return unit<E, 192>();
-    default:
-      return unit<E, 256>();
-  }
-}
-
-// The head size that the kernels are built for, and this problem is padded to; 0 if it is larger than all of them.
-int padded_dim(const Problem& p) {
-  for (const int dim : {64, 96, 128, 192, 256}) {
-    if (p.head_dim <= dim && p.value_dim <= dim) return dim;
-  }
-  return 0;
+  return with_head_dim(head_dim, [](auto dim) { return unit<E, dim>(); });
 }
 
 Unit unit_of(const Problem& p) {
@@ -82,17 +65,6 @@ SharedMemory limit_of(const Settings& settings) {
 
 // ---- The row of the table.
 
-void refuse_alignment(const char* name, const Tensor& t, Text& reason) {
-  constexpr int64_t kCopyBytes = 16;  // of cp.async
-  if (reinterpret_cast<uintptr_t>(t.data) % kCopyBytes != 0) {
-    return reason.format("%s.data is not 16-byte aligned", name);
-  }
-  for (int axis = 0; axis < 3; ++axis) {
-    if (t.stride[axis] * size_of(t.type) % kCopyBytes == 0) continue;
-    return reason.format("%s.stride[%d] is %lld: it copies 16 bytes at a time", name, axis, ll(t.stride[axis]));
-  }
-}
-
 void refuse(const Problem& p, Text& reason) {
   constexpr int kFewestRows = 32;  // of all tiles
   if (padded_dim(p) == 0 || p.head_dim % 8 != 0 || p.value_dim % 8 != 0) {
@@ -100,10 +72,11 @@ void refuse(const Problem& p, Text& reason) {
                          ll(p.value_dim));
   }
   if (!fits_schedule(p, kFewestRows, reason)) return;
-  refuse_alignment("q", p.q, reason);
-  if (reason.empty()) refuse_alignment("k", p.k, reason);
-  if (reason.empty()) refuse_alignment("v", p.v, reason);
-  if (reason.empty()) refuse_alignment("out", p.out, reason);
+  constexpr int64_t kCopyBytes = 16;
+  const auto check = [&](const char* name, const Tensor& t) {
+    refuse_unaligned(name, t, kCopyBytes / size_of(t.type), reason);
+  };
+  check("q", p.q), check("k", p.k), check("v", p.v), check("out", p.out);
 }
 
 Sizing size(const Problem& p, const Settings& settings) {
