@@ -49,6 +49,11 @@ class LiveProblem {
   Problem readable_;  // the same; packed where offsets can be read
 };
 
+// What the kernels for GPUs move for so many bytes that they copy to shared memory. Their rows lie an odd number of 16
+// bytes apart there, so that ldmatrix meets no bank twice; in every second row the two halves of a sector of 32 bytes
+// then belong to different sectors of shared memory, and the hardware fetches the sector for each of them.
+inline constexpr int64_t copied(int64_t bytes) { return bytes + bytes / 2; }
+
 // total += times * part, bytes only.
 void add(const Traffic& part, int64_t times, Traffic& total);
 
@@ -62,5 +67,7 @@ Traffic v1_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t k
 // query_rows: rows of a grouped query block that stay while keys pass; chunk_keys: keys whose dK and dV stay while
 // queries pass.
 Traffic v2_traffic(const LiveProblem& live, int64_t query_rows, int64_t chunk_keys);
+// The same on a GPU, between the L2 cache and the multiprocessors, by its tiles.
+Traffic v2_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys);
 
 }  // namespace tilewise

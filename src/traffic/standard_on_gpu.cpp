@@ -1,7 +1,7 @@
 // Standard attention on a GPU (src/cuda/standard/), between the L2 cache and the multiprocessors: what each of its
-// kernels reads and writes for n rows x m keys of a head. A tile of a product reads its rows and its columns of both
-// factors; a row of a square is read once by the softmax, which finds it in L1 when it comes back. The products are
-// those of Tilewise: a library's have other tiles.
+// kernels reads and writes for n rows x m keys of a head. A tile of a product copies its rows and its columns of both
+// factors. The softmax goes through a row twice, and finds it in L1 the second time only as long as the rows of all
+// thread blocks of a multiprocessor fit there. The products are those of Tilewise: a library's have other tiles.
 #include "core/numbers.h"
 #include "traffic/live.h"
 
@@ -10,6 +10,8 @@ namespace {
 
 constexpr int64_t kPiece = 8;         // columns that squares are read and written by
 constexpr int64_t kDimsOfTile = 128;  // of O and the gradients
+constexpr int64_t kL1Bytes = 192 << 10;   // of a multiprocessor, A100 and later
+constexpr int64_t kRowsAtOnce = 32;       // thread blocks of a multiprocessor
 
 // One head.
 struct Head {
@@ -29,18 +31,19 @@ Head head_of(const Problem& p, const Sequence& s, KeyRange hull, int64_t tile_ro
 
 // S = Q K^T, dP = dO V^T: a square out of factors of so many dims.
 void make_square(const Head& h, int64_t dims, Traffic& t) {
-  t.bytes_read += (h.rows * h.key_tiles + h.row_tiles * h.keys) * dims * h.prob;
+  t.bytes_read += copied((h.rows * h.key_tiles + h.row_tiles * h.keys) * dims * h.prob);
   t.bytes_written += h.scores();
 }
 
 // O = P V, dQ = dS K (lines = rows); dV = P^T dO, dK = dS^T Q (lines = keys): what is read.
 void read_square(const Head& h, int64_t line_tiles, int64_t depth, int64_t dims, Traffic& t) {
-  t.bytes_read += h.probs() * ceil_div(dims, kDimsOfTile) + line_tiles * depth * dims * h.prob;
+  t.bytes_read += copied(h.probs() * ceil_div(dims, kDimsOfTile) + line_tiles * depth * dims * h.prob);
 }
 
 void forward(const Problem& p, const Head& h, Traffic& t) {
   make_square(h, p.head_dim, t);
-  t.bytes_read += h.scores();  // softmax
+  const bool stays_in_l1 = kRowsAtOnce * h.keys * h.score <= kL1Bytes;
+  t.bytes_read += (stays_in_l1 ? 1 : 2) * h.scores();  // softmax
   t.bytes_written += h.probs();
   read_square(h, h.row_tiles, h.keys, p.value_dim, t);
   t.bytes_written += h.rows * (p.value_dim * size_of(p.out.type) + (p.lse ? 4 : 0));

@@ -57,6 +57,20 @@ Traffic bytes_of(Algorithm algorithm, const LiveProblem& live, int64_t fast_memo
   return {};
 }
 
+Traffic bytes_on_gpu(Algorithm algorithm, const LiveProblem& live, const Sizing& tile) {
+  switch (algorithm) {
+    case Algorithm::naive:
+      return {};
+    case Algorithm::standard:
+      return standard_traffic_on_gpu(live, tile.query_rows, tile.keys);
+    case Algorithm::v1:
+      return v1_traffic_on_gpu(live, tile.query_rows, tile.keys, tile.splits);
+    case Algorithm::v2:
+      return v2_traffic_on_gpu(live, tile.query_rows, tile.keys);
+  }
+  return {};
+}
+
 // count() gives the bytes.
 template <class Count>
 std::optional<Traffic> counted(const LiveProblem& live, Count count) {
@@ -82,11 +96,9 @@ std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem) {
   const Algorithm algorithm = plan.kernel->algorithm;
   const bool on_gpu = plan.kernel->device_type == TW_CUDA;
   const LiveProblem live(problem);
-  const Sizing& tile = plan.sizing;
   return counted(live, [&] {
-    if (algorithm == Algorithm::v2) return v2_traffic(live, tile.query_rows, tile.chunk_keys);
-    if (on_gpu && algorithm == Algorithm::standard) return standard_traffic_on_gpu(live, tile.query_rows, tile.keys);
-    if (on_gpu && algorithm == Algorithm::v1) return v1_traffic_on_gpu(live, tile.query_rows, tile.keys, tile.splits);
+    if (on_gpu) return bytes_on_gpu(algorithm, live, plan.sizing);
+    if (algorithm == Algorithm::v2) return v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys);
     return bytes_of(algorithm, live, plan.settings.fast_memory);
   });
 }

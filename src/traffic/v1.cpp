@@ -9,15 +9,20 @@ struct Schedule {
   cpu::Blocks blocks;
   int64_t splits;           // of the rows: each lets all keys pass
   bool own_output, own_dq;  // sums in fp32 memory of their own
+  bool on_gpu = false;
+
+  int64_t copy(int64_t bytes) const { return on_gpu ? copied(bytes) : bytes; }
 };
 
 // One query head: n rows, `used` keys, `visits` rows that pass blocks of keys.
 void forward(const Problem& p, const Schedule& how, int64_t n, int64_t used, int64_t visits, Traffic& t) {
-  const int64_t element = size_of(p.type), state = p.value_dim * 4 + 8;  // O, l, m of a row
-  t.bytes_written += n * state;
-  t.bytes_read += how.splits * used * (p.head_dim + p.value_dim) * element + visits * (p.head_dim * element + state);
-  t.bytes_written += visits * state;
-  t.bytes_read += n * 8 + (how.own_output ? n * p.value_dim * 4 : 0);
+  const int64_t element = size_of(p.type), output = p.value_dim * 4, state = 8;  // of a row: O; l and m
+  const int64_t readers = how.on_gpu ? 2 : 1;  // of l and m: the warps that share a row
+  t.bytes_written += n * (output + state);
+  t.bytes_read += how.copy(how.splits * used * (p.head_dim + p.value_dim) * element);
+  t.bytes_read += visits * (how.copy(p.head_dim * element) + output + readers * state);
+  t.bytes_written += visits * (output + state);
+  t.bytes_read += n * readers * state + (how.own_output ? n * output : 0);
   t.bytes_written += n * ((how.own_output ? p.value_dim * size_of(p.out.type) : 0) + (p.lse ? 4 : 0));
   if (p.prior_lse) t.bytes_read += n * (p.value_dim * 4 + 4);
 }
@@ -26,8 +31,9 @@ void forward(const Problem& p, const Schedule& how, int64_t n, int64_t used, int
 void backward(const Problem& p, const Schedule& how, int64_t n, int64_t keys, int64_t used, int64_t visits,
               Traffic& t) {
   const int64_t element = size_of(p.type), dq = p.head_dim * 4;
-  const int64_t row = p.head_dim * element + p.value_dim * (size_of(p.dout.type) + size_of(p.out.type)) + 4;
-  t.bytes_read += used * (p.head_dim + p.value_dim) * element + visits * (row + (p.dlse ? 4 : 0));
+  const int64_t row = how.copy(p.head_dim * element + p.value_dim * size_of(p.dout.type));  // Q, dO
+  const int64_t out_and_lse = p.value_dim * size_of(p.out.type) + 4 + (p.dlse ? 4 : 0);
+  t.bytes_read += how.copy(used * (p.head_dim + p.value_dim) * element) + visits * (row + out_and_lse);
   if (p.dq) t.bytes_read += visits * dq, t.bytes_written += visits * dq + (p.accumulate ? 0 : n * dq);
   if (how.own_dq) t.bytes_read += n * dq, t.bytes_written += n * p.head_dim * size_of(p.dq.type);
   const int64_t key = p.head_dim * size_of(p.dk.type) + p.value_dim * size_of(p.dv.type);
@@ -73,7 +79,8 @@ Traffic v1_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t k
   return count(live, {.blocks = {query_rows, keys},
                       .splits = greater(1, splits),
                       .own_output = true,
-                      .own_dq = static_cast<bool>(live->dq)});
+                      .own_dq = static_cast<bool>(live->dq),
+                      .on_gpu = true});
 }
 
 }  // namespace tilewise
