@@ -4,8 +4,9 @@
     python bench/gpu.py --library build/src/libtilewise.so --against other/libtilewise.so --peers flash
 
 A cell is one shape; each line of it one library: median milliseconds of a single call between two events, and of a call
-in a CUDA graph of many, TFLOP/s and percent of the roofline by the graph, and time(flash) / time by single calls and by
-graph: above 1 it is faster than PyTorch's flash back end. `error` is the distance from flash's results, relative.
+in a CUDA graph of many, TFLOP/s and percent of the roofline by the graph, and time(peer) / time by single calls and by
+graph, for PyTorch's flash back end and cuDNN: above 1 it is faster than the peer. `error` is the distance from flash's
+results, relative.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 DTYPES = {"fp16": (torch.float16, tw.F16), "bf16": (torch.bfloat16, tw.BF16)}
 SETTLING_REPLAYS, SINGLE_ROUNDS = 5, 15
-REFERENCE = "PyTorch flash"
+REFERENCES = {"flash": "PyTorch flash", "cudnn": "PyTorch cuDNN"}  # that times and, the first, results are held against
+RATIOS = tuple(f"{peer}_{kind}_ratio" for peer in REFERENCES for kind in ("single", "graph"))
 
 
 class Shape(NamedTuple):
@@ -46,8 +48,7 @@ class Shape(NamedTuple):
         return f"{self.which} {self.dtype} B{self.batch} S{self.seqlen} H{self.heads} D{self.head_dim} {mask}"
 
 
-COLUMNS = (*Shape._fields, "name", "kernel", "single_ms", "graph_ms", "tflops", "roofline_percent", "single_ratio",
-           "graph_ratio", "error")  # fmt: skip
+COLUMNS = (*Shape._fields, "name", "kernel", "single_ms", "graph_ms", "tflops", "roofline_percent", *RATIOS, "error")
 
 
 def view(x: Tensor, dtype: int) -> tw.Tensor:
@@ -214,14 +215,16 @@ def rows_of(libraries: dict[str, tw.Library], shape: Shape, options: argparse.Na
         flops = pairs * (4 if shape.which == "forward" else 10)
     graph = by_graph(steps, flops, options.rounds, options.milliseconds)
     single = by_single_calls(steps)
-    at = next((i for i, calls in enumerate(bound) if calls.name == REFERENCE), None)
+    at = {peer: i for peer, name in REFERENCES.items() for i, calls in enumerate(bound) if calls.name == name}
     for i, calls in enumerate(bound):
         row = {**shape._asdict(), "name": calls.name, "kernel": said.get(calls.name, {}).get("kernel", "")}
         row |= {"single_ms": single[i], "graph_ms": graph[i], "tflops": flops / graph[i] / 1e9}
         row["roofline_percent"] = 100 * roofline / graph[i] if roofline else None
-        if at is not None:
-            row |= {"single_ratio": single[at] / single[i], "graph_ratio": graph[at] / graph[i]}
-            row["error"] = distance(calls, bound[at], shape.which)
+        for peer, other in at.items():
+            row[f"{peer}_single_ratio"] = single[other] / single[i]
+            row[f"{peer}_graph_ratio"] = graph[other] / graph[i]
+        if "flash" in at:
+            row["error"] = distance(calls, bound[at["flash"]], shape.which)
         yield row
 
 
@@ -229,8 +232,11 @@ def text_of(row: dict[str, Any]) -> str:
     if row["kernel"] == "missing":
         return f"  missing: {row['name']}"
     ratios = ""
-    if "graph_ratio" in row:
-        ratios = f" | flash/this: single {row['single_ratio']:.3f} graph {row['graph_ratio']:.3f}"
+    for peer in REFERENCES:
+        if f"{peer}_graph_ratio" in row:
+            single, graph = row[f"{peer}_single_ratio"], row[f"{peer}_graph_ratio"]
+            ratios += f" | {peer}/this: single {single:.3f} graph {graph:.3f}"
+    if "error" in row:
         ratios += f" | error {row['error']:.1e}"
     percent = f" {row['roofline_percent']:5.1f} %" if row["roofline_percent"] else ""
     times = f"single {row['single_ms']:8.4f} ms graph {row['graph_ms']:8.4f} ms {row['tflops']:6.1f} TFLOP/s"
@@ -238,16 +244,23 @@ def text_of(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Geometric mean and least of the ratios, by pass and library."""
+    """Geometric mean and least of the ratios of our kernels, by pass, library, peer and head size."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        if "graph_ratio" in row and row["name"] != REFERENCE:
+        if row["kernel"] not in ("", "missing"):
             groups.setdefault((row["which"], row["name"]), []).append(row)
     for (which, name), members in groups.items():
-        for kind in ("single", "graph"):
-            ratios = [row[f"{kind}_ratio"] for row in members]
-            mean, least = statistics.geometric_mean(ratios), min(ratios)
-            yield f"{which} {name}, {kind}: flash/this {mean:.3f} in the mean of {len(ratios)}, {least:.3f} at least"
+        for ratio in RATIOS:
+            by_dim: dict[str, list[float]] = {}
+            for row in members:
+                if ratio in row:
+                    by_dim.setdefault(f"d {row['head_dim']}", []).append(row[ratio])
+            if not by_dim:
+                continue
+            by_dim["all"] = [x for ratios in by_dim.values() for x in ratios]
+            each = ", ".join(f"{dim} {statistics.geometric_mean(x):.3f} ({min(x):.3f})" for dim, x in by_dim.items())
+            peer, kind, _ = ratio.split("_")
+            yield f"{which} {name}, {kind}: {peer}/this in the mean (at least): {each}"
 
 
 # ---- The command.
@@ -265,7 +278,7 @@ def declared_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--peers", type=lambda text: text.split(",") if text else [], default=list(peers.PEERS))
     parser.add_argument("--pass", dest="passes", type=lambda text: text.split(","), default=["forward", "backward"])
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
-    parser.add_argument("--head-dim", type=numbers, default=[64, 128, 256])
+    parser.add_argument("--head-dim", type=numbers, default=[64, 96, 128, 192, 256])
     parser.add_argument("--seqlen", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--tokens", type=int, default=16384, help="batch * seqlen (default 16384)")
     parser.add_argument("--width", type=int, default=2048, help="heads * head_dim (default 2048)")

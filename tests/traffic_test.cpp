@@ -328,7 +328,6 @@ TEST(Traffic, OnAGpuIsWithinATenthOfWhatWasCounted) {
     const Traffic t = on_gpu(call, c.pass, c.algorithm, c.rows, c.keys);
     const double ratio = static_cast<double>(t.bytes_read + t.bytes_written) / static_cast<double>(32 * c.sectors);
     EXPECT_NEAR(ratio, 1, 0.1) << static_cast<int>(c.algorithm) << " " << name_of(c.pass) << " " << c.seqlen;
-    printf("RATIO %d %s %f\n", (int)c.algorithm, name_of(c.pass), ratio);
   }
 }
 

@@ -8,10 +8,10 @@
 namespace tilewise {
 namespace {
 
-constexpr int64_t kPiece = 8;         // columns that squares are read and written by
-constexpr int64_t kDimsOfTile = 128;  // of O and the gradients
-constexpr int64_t kL1Bytes = 192 << 10;   // of a multiprocessor, A100 and later
-constexpr int64_t kRowsAtOnce = 32;       // thread blocks of a multiprocessor
+constexpr int64_t kPiece = 8;            // columns that squares are read and written by
+constexpr int64_t kDimsOfTile = 128;     // of O and the gradients
+constexpr int64_t kL1Bytes = 192 << 10;  // of a multiprocessor, A100 and later
+constexpr int64_t kRowsAtOnce = 32;      // thread blocks of a multiprocessor
 
 // One head.
 struct Head {

@@ -1,6 +1,6 @@
 // FlashAttention-2 on a GPU (src/cuda/v2/), between the L2 cache and the multiprocessors. Forward: a tile of a head's
-// rows stays while its blocks of keys pass, whole ones. Backward: a block of keys stays while the blocks of queries pass
-// that see it, and adds its part of each dQ to a sum in device memory; kernels before and after it clear the sums,
+// rows stays while its blocks of keys pass, whole ones. Backward: a block of keys stays while the blocks of queries
+// pass that see it, and adds its part of each dQ to a sum in device memory; kernels before and after it clear the sums,
 // find rowsum(dO * O), and write dQ in its type.
 #include <algorithm>
 
