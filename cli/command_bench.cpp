@@ -33,7 +33,8 @@ Columns (--json and --csv have all of them, under fixed names):
   GFLOP/s          of the products over live pairs: 4 * head_dim a pair forward, 10 * head_dim backward
   % peak           of the FMA rate measured beside each run, with the kernel's own instruction set; median.
                    On a GPU: of the roofline, FLOPs at the vendor's rate or compulsory bytes at that of its memory
-  moved            bytes between slow and fast memory, by the model (`tilewise traffic`)
+  moved            bytes between slow and fast memory, by the model (`tilewise traffic`); on a GPU between the L2 cache
+                   and the multiprocessors
   workspace        what the plan asks for
   peak memory      growth of the process while the first run touched workspace and outputs; on a GPU their size
   max error        max |x - fp64| / max |fp64|, the worst of the outputs (--check)

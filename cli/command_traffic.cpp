@@ -25,6 +25,9 @@ FLOPs are those of the matrix products over live pairs. FLOP/byte is the arithme
 ratio of FLOP/s to bytes/s an algorithm waits for memory. The last column says how the bytes grow, a head, with the
 length N and the head size d. A problem too large to count has no numbers.
 
+On a GPU (--device cuda) the bytes are those of its kernels, with the tiles that they choose, at two levels: `read`,
+`written` and `moved` pass between the L2 cache and the multiprocessors, `device` between device memory and the cache.
+
 Examples:
   tilewise traffic --seqlen 1024,4096,16384
   tilewise traffic --fast-memory 16384,65536,262144 --head-dim 64,128
@@ -49,19 +52,32 @@ Table traffic_table() {
        {"bytes_written", "written", shown, as_size},
        {"bytes_model", "moved", shown, as_size},
        {"flops_per_byte", "FLOP/byte", shown, as_decimal},
-       {"growth", "grows as", shown}}));
+       {"growth", "grows as", shown},
+       {"device_bytes", "device", caption, as_size}}));
 }
 
 // Empty where a problem is too large to count.
 struct Numbers {
-  Cell flops, bytes_read, bytes_written, bytes, flops_per_byte;
+  Cell flops, bytes_read, bytes_written, bytes, flops_per_byte, device_bytes;
 };
 
 Numbers numbers_of(const std::optional<Traffic>& traffic) {
   if (!traffic) return {};
   const int64_t bytes = traffic->bytes_read + traffic->bytes_written;
   const Cell intensity = bytes > 0 ? Cell(static_cast<double>(traffic->flops) / static_cast<double>(bytes)) : Cell();
-  return {traffic->flops, traffic->bytes_read, traffic->bytes_written, bytes, intensity};
+  const Cell device = traffic->device_bytes > 0 ? Cell(traffic->device_bytes) : Cell();  // a CPU has none
+  return {traffic->flops, traffic->bytes_read, traffic->bytes_written, bytes, intensity, device};
+}
+
+// Of the kernel for GPUs; none if it refuses the problem.
+std::optional<Traffic> traffic_on_gpu(const char* kernel, const Problem& problem) {
+  PlanOptions options;
+  options.force = kernel;
+  Plan plan;
+  const Status status = make_plan(problem, options, plan);
+  if (status.code == TW_UNSUPPORTED) return std::nullopt;
+  check(status);
+  return traffic_of(plan, problem);
 }
 
 ExitCode print_traffic(const TrafficOptions& o) {
@@ -72,11 +88,12 @@ ExitCode print_traffic(const TrafficOptions& o) {
     const Problem problem = planned_problem(describe(s, o.scores));
     for (const int64_t fast_memory : sizes) {
       for (const Named& named : kAlgorithms) {
-        const Numbers n = numbers_of(traffic_of(named.algorithm, problem, fast_memory));
+        const Numbers n = numbers_of(s.device.is_gpu() ? traffic_on_gpu(named.name, problem)
+                                                       : traffic_of(named.algorithm, problem, fast_memory));
         table.add(joined<Cell>({std::string(named.name), std::string(name_of(s.pass)), std::string(name_of(s.dtype))},
                                size_cells(s, o.scores.causal),
                                {fast_memory, n.flops, n.bytes_read, n.bytes_written, n.bytes, n.flops_per_byte,
-                                std::string(named.growth)}));
+                                std::string(named.growth), n.device_bytes}));
       }
     }
   }

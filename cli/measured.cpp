@@ -53,7 +53,8 @@ Table measured_table() {
                                {"workspace_bytes", "workspace", shown, as_size},
                                {"peak_bytes", "peak memory", shown, as_size},
                                {"max_error", "max error", caption, as_error},
-                               {"runs", "runs", record}}));
+                               {"runs", "runs", record},
+                               {"device_bytes_model", "device memory", caption, as_size}}));
 }
 
 void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing) {
@@ -72,7 +73,8 @@ void add_measured(Table& table, const Workload& workload, const Contender& conte
        counted([&](const Traffic&) { return 100 * median(timing.of_peak); }),
        counted([](const Traffic& t) { return t.bytes_read + t.bytes_written; }), cell_of(contender.bytes_counted),
        static_cast<int64_t>(plan.sizing.workspace_bytes), cell_of(contender.peak_bytes), cell_of(contender.max_error),
-       static_cast<int64_t>(timing.ms.size())}));
+       static_cast<int64_t>(timing.ms.size()),
+       problem.device_type == TW_CUDA ? counted([](const Traffic& t) { return t.device_bytes; }) : Cell()}));
 }
 
 }  // namespace tilewise::cli

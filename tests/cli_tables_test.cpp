@@ -27,11 +27,32 @@ class CliTables : public CliTest {
   }
 };
 
-const Keys kMeasured = {
-    "kernel",          "pass",       "dtype",     "layout",     "batch",           "heads",       "kv_heads",
-    "seqlen_q",        "seqlen_k",   "head_dim",  "head_dim_v", "causal",          "threads",     "ms_median",
-    "ms_min",          "ms_p10",     "ms_p90",    "gflops",     "percent_of_peak", "bytes_model", "bytes_counted",
-    "workspace_bytes", "peak_bytes", "max_error", "runs"};
+const Keys kMeasured = {"kernel",
+                        "pass",
+                        "dtype",
+                        "layout",
+                        "batch",
+                        "heads",
+                        "kv_heads",
+                        "seqlen_q",
+                        "seqlen_k",
+                        "head_dim",
+                        "head_dim_v",
+                        "causal",
+                        "threads",
+                        "ms_median",
+                        "ms_min",
+                        "ms_p10",
+                        "ms_p90",
+                        "gflops",
+                        "percent_of_peak",
+                        "bytes_model",
+                        "bytes_counted",
+                        "workspace_bytes",
+                        "peak_bytes",
+                        "max_error",
+                        "runs",
+                        "device_bytes_model"};
 
 TEST_F(CliTables, BenchKeepsItsKeys) {
   const Json list = rows({"bench", "--kernel", "tiled,standard,v1", "--pass", "forward,backward", "--seqlen", "96",
@@ -132,9 +153,10 @@ TEST_F(CliTables, InfoListsKernels) {
 }
 
 TEST_F(CliTables, TrafficShowsTheAsymptotics) {
-  const Keys keys = {"algorithm", "pass",       "dtype",         "batch",       "heads",          "kv_heads",
-                     "seqlen_q",  "seqlen_k",   "head_dim",      "head_dim_v",  "causal",         "fast_memory",
-                     "flops",     "bytes_read", "bytes_written", "bytes_model", "flops_per_byte", "growth"};
+  const Keys keys = {"algorithm",   "pass",           "dtype",    "batch",       "heads",
+                     "kv_heads",    "seqlen_q",       "seqlen_k", "head_dim",    "head_dim_v",
+                     "causal",      "fast_memory",    "flops",    "bytes_read",  "bytes_written",
+                     "bytes_model", "flops_per_byte", "growth",   "device_bytes"};
   const Json list = rows({"traffic", "--seqlen", "4096,8192", "--fast-memory", "16384,32768", "--json"}, keys);
   ASSERT_EQ(list.size(), 2u * 2 * 3);
   const auto bytes = [&](const char* algorithm, int64_t seqlen, int64_t fast_memory) {

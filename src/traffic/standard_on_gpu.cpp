@@ -33,11 +33,13 @@ Head head_of(const Problem& p, const Sequence& s, KeyRange hull, int64_t tile_ro
 void make_square(const Head& h, int64_t dims, Traffic& t) {
   t.bytes_read += copied((h.rows * h.key_tiles + h.row_tiles * h.keys) * dims * h.prob);
   t.bytes_written += h.scores();
+  t.device_bytes += h.scores();
 }
 
 // O = P V, dQ = dS K (lines = rows); dV = P^T dO, dK = dS^T Q (lines = keys): what is read.
 void read_square(const Head& h, int64_t line_tiles, int64_t depth, int64_t dims, Traffic& t) {
   t.bytes_read += copied(h.probs() * ceil_div(dims, kDimsOfTile) + line_tiles * depth * dims * h.prob);
+  t.device_bytes += h.probs();
 }
 
 void forward(const Problem& p, const Head& h, Traffic& t) {
@@ -45,6 +47,7 @@ void forward(const Problem& p, const Head& h, Traffic& t) {
   const bool stays_in_l1 = kRowsAtOnce * h.keys * h.score <= kL1Bytes;
   t.bytes_read += (stays_in_l1 ? 1 : 2) * h.scores();  // softmax
   t.bytes_written += h.probs();
+  t.device_bytes += h.scores() + h.probs();
   read_square(h, h.row_tiles, h.keys, p.value_dim, t);
   t.bytes_written += h.rows * (p.value_dim * size_of(p.out.type) + (p.lse ? 4 : 0));
   if (p.prior_lse) t.bytes_read += h.rows * (p.value_dim * 4 + 4);
@@ -58,6 +61,7 @@ void backward(const Problem& p, const Head& h, Traffic& t) {
   const int64_t times = p.dbias && p.softcap > 0 ? 2 : 1;
   t.bytes_read += times * 2 * h.scores();  // P, dS
   t.bytes_written += times * 2 * h.probs();
+  t.device_bytes += times * 2 * (h.scores() + h.probs());
   if (p.dv) read_square(h, h.key_tiles, h.rows, p.value_dim, t);
   if (p.dk) read_square(h, h.key_tiles, h.rows, p.head_dim, t);
   if (p.dq) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "core/backend.h"
 #include "cpu/common/blocks.h"
 #include "traffic/live.h"
+#include "traffic/roofline.h"
 
 namespace tilewise {
 namespace {
@@ -71,6 +73,15 @@ Traffic bytes_on_gpu(Algorithm algorithm, const LiveProblem& live, const Sizing&
   return {};
 }
 
+// Tensors pass once. The workspace of `standard` and `v1` stays in the cache if it fits into half of it: both halves of
+// a GPU's multiprocessors hold what they work with.
+double device_bytes(const Plan& plan, const Problem& problem, int64_t of_workspace) {
+  Gpu gpu;
+  if (const Backend* backend = cuda_backend()) (void)backend->read_gpu(problem.device_index, gpu);
+  const bool stays = plan.sizing.workspace_bytes <= static_cast<uint64_t>(gpu.l2_bytes / 2);
+  return compulsory_bytes(problem) + (stays ? 0 : static_cast<double>(of_workspace));
+}
+
 // count() gives the bytes.
 template <class Count>
 std::optional<Traffic> counted(const LiveProblem& live, Count count) {
@@ -85,6 +96,7 @@ std::optional<Traffic> counted(const LiveProblem& live, Count count) {
 void add(const Traffic& part, int64_t times, Traffic& total) {
   total.bytes_read += part.bytes_read * times;
   total.bytes_written += part.bytes_written * times;
+  total.device_bytes += part.device_bytes * times;
 }
 
 std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory) {
@@ -97,7 +109,11 @@ std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem) {
   const bool on_gpu = plan.kernel->device_type == TW_CUDA;
   const LiveProblem live(problem);
   return counted(live, [&] {
-    if (on_gpu) return bytes_on_gpu(algorithm, live, plan.sizing);
+    if (on_gpu) {
+      Traffic t = bytes_on_gpu(algorithm, live, plan.sizing);
+      t.device_bytes = static_cast<int64_t>(device_bytes(plan, problem, t.device_bytes));
+      return t;
+    }
     if (algorithm == Algorithm::v2) return v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys);
     return bytes_of(algorithm, live, plan.settings.fast_memory);
   });

@@ -12,6 +12,7 @@ namespace tilewise {
 struct Traffic {
   int64_t flops = 0;  // 2 a multiply-add of the matrix products, live pairs only; exponentials are not counted
   int64_t bytes_read = 0, bytes_written = 0;
+  int64_t device_bytes = 0;  // GPU: between its memory and the L2 cache; those above are from there on
 };
 
 // The asymptotics for N rows and keys and head size d <= sqrt(M), a head: standard N^2 + N d, v1 and v2
@@ -20,7 +21,9 @@ struct Traffic {
 // for a problem along whose rows and sequences it takes seconds to walk, or whose numbers may pass 64 bits.
 std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory);
 
-// What a planned kernel moves, with the blocks of its plan.
+// What a planned kernel moves, with the blocks of its plan. On a GPU at two levels: between the multiprocessors and the
+// L2 cache, and between the cache and device memory, which each tensor passes once, and S and P of `standard` and the
+// sums of `v1` whenever they are moved, if they are larger than the cache.
 std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem);
 
 // The counting build: bytes moved by all calls since the last reset; flops stay 0. Elsewhere all zero.

@@ -25,6 +25,7 @@ void forward(const Problem& p, const Schedule& how, int64_t n, int64_t used, int
   t.bytes_read += n * readers * state + (how.own_output ? n * output : 0);
   t.bytes_written += n * ((how.own_output ? p.value_dim * size_of(p.out.type) : 0) + (p.lse ? 4 : 0));
   if (p.prior_lse) t.bytes_read += n * (p.value_dim * 4 + 4);
+  if (how.on_gpu) t.device_bytes += 2 * (n + visits) * (output + state);
 }
 
 // The heads of one kv head: n rows in all.
@@ -39,6 +40,7 @@ void backward(const Problem& p, const Schedule& how, int64_t n, int64_t keys, in
   const int64_t key = p.head_dim * size_of(p.dk.type) + p.value_dim * size_of(p.dv.type);
   if (p.accumulate) t.bytes_read += used * key;
   t.bytes_written += (p.accumulate ? used : keys) * key;
+  if (how.on_gpu && p.dq) t.device_bytes += 2 * (n + visits) * dq;
 }
 
 Traffic count(const LiveProblem& live, const Schedule& how) {
