@@ -27,8 +27,8 @@ Written by `scripts/gpu_page.py` from what `scripts/gpu-check` ran on {gpu}, com
 {torch}. bf16, BSHD, random normal inputs; d: head size.
 
 Each cell is measured in turns with its peers, by replays of a graph of many calls and by single calls. Ratios are
-time(peer) / time(ours): above 1 Tilewise is faster. FA2 is PyTorch's flash back end, cuDNN PyTorch's cuDNN back end. The
-backward of both peers adds to dQ in any order, ours too unless it is said to be deterministic. %: of the roofline.
+time(peer) / time(ours): above 1 Tilewise is faster. FA2 is PyTorch's flash back end, cuDNN PyTorch's cuDNN back end.
+The backward of both peers adds to dQ in any order, ours too unless it is said to be deterministic. %: of the roofline.
 Error: the distance from FA2's results, relative.
 
 ### In the mean

@@ -1,27 +1,19 @@
 #include "core/find_sequence.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/search.cuh"
+#include "cuda/common/warp.cuh"
 #include "cuda/sequences.h"
 
 namespace tilewise::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarp = 32, kTokensOfBlock = kThreads / kWarp;  // a warp clears one token
+constexpr int kThreads = 256, kTokensOfBlock = kThreads / kWarp;  // a warp clears one token
 
 // ---- What no sequence owns.
 
-// The last sequence whose tokens begin at or before this one; offsets may be wrong, the answer is a sequence all the
-// same.
+// The sequence that may own a token.
 TILEWISE_DEVICE int64_t sequence_at(const Tensor& offsets, int64_t batch, int64_t token) {
-  int64_t lo = 0, hi = batch - 1;
-  while (lo < hi) {
-    const int64_t middle = lo + (hi - lo + 1) / 2;
-    if (number_at(offsets, middle) <= token) {
-      lo = middle;
-    } else {
-      hi = middle - 1;
-    }
-  }
-  return lo;
+  return last_that_begins_by(token, batch, [&](int64_t b) { return number_at(offsets, b); });
 }
 
 TILEWISE_DEVICE bool is_owned_row(const Problem& p, int64_t slot, int64_t token) {
@@ -39,12 +31,12 @@ TILEWISE_DEVICE bool is_owned_key(const Problem& p, int64_t slot, int64_t token)
 TILEWISE_DEVICE void clear_token(const Tensor& t, int64_t slot, int64_t token) {
   if (!t) return;
   for (int64_t h = 0; h < t.shape[2]; ++h) {
-    for (int64_t d = threadIdx.x % kWarp; d < t.shape[3]; d += kWarp) write_element(t, t.offset(slot, token, h, d), 0);
+    for (int64_t d = lane(); d < t.shape[3]; d += kWarp) write_element(t, t.offset(slot, token, h, d), 0);
   }
 }
 TILEWISE_DEVICE void clear_lse(const Tensor& lse, int64_t slot, int64_t token) {
   if (!lse) return;
-  for (int64_t h = threadIdx.x % kWarp; h < lse.shape[1]; h += kWarp) {
+  for (int64_t h = lane(); h < lse.shape[1]; h += kWarp) {
     write_element(lse, lse.offset(slot, h, token), -INFINITY);
   }
 }

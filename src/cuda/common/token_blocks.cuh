@@ -7,6 +7,7 @@
 
 #include "core/find_sequence.h"
 #include "cuda/common/device.cuh"
+#include "cuda/common/search.cuh"
 
 namespace tilewise::cuda {
 
@@ -35,16 +36,8 @@ class TokenBlocks {
       const int64_t of_sequence = ceil_div(longest_, step_);
       return {block / of_sequence, block % of_sequence * step_};
     }
-    int64_t lo = 0, hi = batch_ - 1;  // the last sequence whose blocks begin at this one or before
-    while (lo < hi) {
-      const int64_t middle = lo + (hi - lo + 1) / 2;
-      if (first_block(middle) <= block) {
-        lo = middle;
-      } else {
-        hi = middle - 1;
-      }
-    }
-    return {lo, greater(0, block - first_block(lo)) * step_};
+    const int64_t sequence = last_that_begins_by(block, batch_, [&](int64_t b) { return first_block(b); });
+    return {sequence, greater(0, block - first_block(sequence)) * step_};
   }
 
  private:
