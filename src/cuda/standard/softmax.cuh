@@ -95,12 +95,14 @@ struct SquareRow {
     for (int n = 0; n < kPiece; ++n) x[n] = is_live(j, part, n) ? score_at(j + n, x[n]).value : -INFINITY;
   }
 
-  // From what the square holds: softmax_scale q.k, rounded.
+  // From what the square holds: softmax_scale q.k, rounded; what the terms make of it is rounded likewise (contract C8:
+  // scores in the type of q), as if it were written back.
   TILEWISE_DEVICE Capped score_at(int64_t j, float scaled) const {
     Capped score{scaled, 1};
     if constexpr (Terms) {
       score = cap_score(p, scaled);
       score.value += bias_of(p, s, row.h, row.i, j) + alibi_of(p, s, row, j);
+      score.value = value_of(element_of<ScoreElement<E>>(score.value));
     }
     return score;
   }
