@@ -68,7 +68,6 @@ class Bound {
     cpu::reference::Score<double> score;
     double p;         // with dropout's factor left out
     double exponent;  // by how much it may be off, relative to p
-    double product;   // |scale q.k|, behind softcap
   };
 
   template <class F>
@@ -82,9 +81,7 @@ class Bound {
       read(problem_.v, key_offset(problem_.v, s, j, kv), pair.v);
       pair.score = row.score(q.data(), pair.k.data(), j);
       pair.p = std::exp(pair.score.value - lse);
-      const double scale = std::abs(problem_.softmax_scale) * pair.score.slope;
-      const double product = scale * sum_of_sizes(q, pair.k);
-      pair.product = scale * std::abs(sum_of_products(q, pair.k));
+      const double product = std::abs(problem_.softmax_scale) * sum_of_sizes(q, pair.k) * pair.score.slope;
       const double distance = std::abs(static_cast<double>(row.position - key_position(problem_, s, j)));
       const double terms = product + std::abs(row.bias(j)) + std::abs(row.alibi_slope) * distance;
       pair.exponent = kUlp * (terms + std::abs(pair.score.value));
@@ -108,12 +105,9 @@ class Bound {
     if (lse == -INFINITY) return;
     const Numbers q = row_of(problem_.q, row);
     const int64_t out_offset = row_offset(out_, row.sequence, row.i, row.h);
-    double of_sum = 0, of_scores = 0;  // how far the sum of exponentials may be off, relative
-    each_pair(row, q, lse, [&](int64_t, int64_t, const Pair& pair) {
-      of_sum += pair.p * pair.exponent;
-      of_scores += pair.p * pair.product * ulp_of(problem_.type);
-    });
-    reinterpret_cast<double*>(lse_.data)[lse_offset(lse_, row.sequence, row.i, row.h)] += of_sum + of_scores;
+    double of_sum = 0;  // how far the sum of exponentials may be off, relative
+    each_pair(row, q, lse, [&](int64_t, int64_t, const Pair& pair) { of_sum += pair.p * pair.exponent; });
+    reinterpret_cast<double*>(lse_.data)[lse_offset(lse_, row.sequence, row.i, row.h)] += of_sum;
     if (problem_.prior_lse) of_sum += kUlp * std::abs(lse);
     each_pair(row, q, lse, [&](int64_t j, int64_t, const Pair& pair) {
       const double share = unit_ + pair.exponent + of_sum;
