@@ -57,17 +57,27 @@ inline constexpr int64_t copied(int64_t bytes) { return bytes + bytes / 2; }
 // total += times * part, bytes only.
 void add(const Traffic& part, int64_t times, Traffic& total);
 
-// The model of each algorithm; M in fp32 elements.
+// What kernels go through again and again stays in the L2 cache or passes to and from device memory each time.
+struct GpuCache {
+  int64_t bytes = 0;
+  int64_t multiprocessors = 1;
+
+  bool holds_inputs(int64_t size) const { return size <= bytes; }
+  // What is written too lies in both halves of the cache, each of which serves half of the multiprocessors.
+  bool holds_sums(int64_t size) const { return size <= bytes / 2; }
+};
+
+// The model of each algorithm; M in fp32 elements. On a GPU device_bytes are those beyond each tensor once.
 Traffic standard_traffic(const LiveProblem& live, int64_t fast_memory);
 // The same on a GPU, by the tiles of its products.
-Traffic standard_traffic_on_gpu(const LiveProblem& live, int64_t tile_rows, int64_t tile_keys);
+Traffic standard_traffic_on_gpu(const LiveProblem& live, const Sizing& tile, const GpuCache& cache);
 Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory);
 // The same on a GPU, between the L2 cache and the multiprocessors, by its tiles. Sums always lie in the workspace.
-Traffic v1_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys, int64_t splits);
+Traffic v1_traffic_on_gpu(const LiveProblem& live, const Sizing& tile, const GpuCache& cache);
 // query_rows: rows of a grouped query block that stay while keys pass; chunk_keys: keys whose dK and dV stay while
 // queries pass.
 Traffic v2_traffic(const LiveProblem& live, int64_t query_rows, int64_t chunk_keys);
 // The same on a GPU, between the L2 cache and the multiprocessors, by its tiles.
-Traffic v2_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys);
+Traffic v2_traffic_on_gpu(const LiveProblem& live, const Sizing& tile);
 
 }  // namespace tilewise

@@ -80,11 +80,11 @@ void write_keys(const Problem& p, const Tensor& gradient, int64_t dims, int64_t 
 
 }  // namespace
 
-Traffic standard_traffic_on_gpu(const LiveProblem& live, int64_t tile_rows, int64_t tile_keys) {
+Traffic standard_traffic_on_gpu(const LiveProblem& live, const Sizing& tile, const GpuCache& cache) {
   const Problem& p = *live;
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
-    const Head head = head_of(p, s, live.hull(s, h, p.group()), tile_rows, tile_keys);
+    const Head head = head_of(p, s, live.hull(s, h, p.group()), tile.query_rows, tile.keys);
     Traffic of_head, of_group;
     (p.pass == Pass::forward ? forward : backward)(p, head, of_head);
     write_keys(p, p.dk, p.head_dim, s.keys, of_group);
@@ -93,6 +93,7 @@ Traffic standard_traffic_on_gpu(const LiveProblem& live, int64_t tile_rows, int6
     add(of_head, p.group() * times, total);
     add(of_group, times, total);
   });
+  if (cache.holds_sums(static_cast<int64_t>(tile.workspace_bytes))) total.device_bytes = 0;
   return total;
 }
 

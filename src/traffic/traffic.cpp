@@ -59,27 +59,25 @@ Traffic bytes_of(Algorithm algorithm, const LiveProblem& live, int64_t fast_memo
   return {};
 }
 
-Traffic bytes_on_gpu(Algorithm algorithm, const LiveProblem& live, const Sizing& tile) {
-  switch (algorithm) {
-    case Algorithm::naive:
-      return {};
-    case Algorithm::standard:
-      return standard_traffic_on_gpu(live, tile.query_rows, tile.keys);
-    case Algorithm::v1:
-      return v1_traffic_on_gpu(live, tile.query_rows, tile.keys, tile.splits);
-    case Algorithm::v2:
-      return v2_traffic_on_gpu(live, tile.query_rows, tile.keys);
-  }
-  return {};
-}
-
-// Tensors pass once. The workspace of `standard` and `v1` stays in the cache if it fits into half of it: both halves of
-// a GPU's multiprocessors hold what they work with.
-double device_bytes(const Plan& plan, const Problem& problem, int64_t of_workspace) {
+GpuCache cache_of(const Plan& plan, const Problem& problem) {
   Gpu gpu;
   if (const Backend* backend = cuda_backend()) (void)backend->read_gpu(problem.device_index, gpu);
-  const bool stays = plan.sizing.workspace_bytes <= static_cast<uint64_t>(gpu.l2_bytes / 2);
-  return compulsory_bytes(problem) + (stays ? 0 : static_cast<double>(of_workspace));
+  return {.bytes = gpu.l2_bytes, .multiprocessors = plan.settings.workers};
+}
+
+Traffic bytes_on_gpu(const Plan& plan, const Problem& problem, const LiveProblem& live) {
+  Traffic t;
+  if (plan.kernel->algorithm == Algorithm::standard) {
+    t = standard_traffic_on_gpu(live, plan.sizing, cache_of(plan, problem));
+  } else if (plan.kernel->algorithm == Algorithm::v1) {
+    t = v1_traffic_on_gpu(live, plan.sizing, cache_of(plan, problem));
+  } else if (plan.kernel->algorithm == Algorithm::v2) {
+    t = v2_traffic_on_gpu(live, plan.sizing);
+  } else {
+    return t;
+  }
+  t.device_bytes += static_cast<int64_t>(compulsory_bytes(problem));
+  return t;
 }
 
 // count() gives the bytes.
@@ -109,11 +107,7 @@ std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem) {
   const bool on_gpu = plan.kernel->device_type == TW_CUDA;
   const LiveProblem live(problem);
   return counted(live, [&] {
-    if (on_gpu) {
-      Traffic t = bytes_on_gpu(algorithm, live, plan.sizing);
-      t.device_bytes = static_cast<int64_t>(device_bytes(plan, problem, t.device_bytes));
-      return t;
-    }
+    if (on_gpu) return bytes_on_gpu(plan, problem, live);
     if (algorithm == Algorithm::v2) return v2_traffic(live, plan.sizing.query_rows, plan.sizing.chunk_keys);
     return bytes_of(algorithm, live, plan.settings.fast_memory);
   });

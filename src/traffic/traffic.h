@@ -22,8 +22,8 @@ struct Traffic {
 std::optional<Traffic> traffic_of(Algorithm algorithm, const Problem& problem, int64_t fast_memory);
 
 // What a planned kernel moves, with the blocks of its plan. On a GPU at two levels: between the multiprocessors and the
-// L2 cache, and between the cache and device memory, which each tensor passes once, and S and P of `standard` and the
-// sums of `v1` whenever they are moved, if they are larger than the cache.
+// L2 cache, and between the cache and device memory: each tensor once, and each time what goes through the cache again
+// and again and does not fit there: S and P of `standard`, sums and rows of `v1`.
 std::optional<Traffic> traffic_of(const Plan& plan, const Problem& problem);
 
 // The counting build: bytes moved by all calls since the last reset; flops stay 0. Elsewhere all zero.

@@ -1,4 +1,6 @@
 // FlashAttention-1: each block of Bc keys lets all rows of Q and O pass: N / Bc * N d = 4 N^2 d^2 / M elements each.
+#include <algorithm>
+
 #include "cpu/common/blocks.h"
 #include "traffic/live.h"
 
@@ -10,6 +12,7 @@ struct Schedule {
   int64_t splits;           // of the rows: each lets all keys pass
   bool own_output, own_dq;  // sums in fp32 memory of their own
   bool on_gpu = false;
+  bool sums_pass = false, inputs_pass = false;  // GPU: through device memory, at each visit
 
   int64_t copy(int64_t bytes) const { return on_gpu ? copied(bytes) : bytes; }
 };
@@ -25,7 +28,8 @@ void forward(const Problem& p, const Schedule& how, int64_t n, int64_t used, int
   t.bytes_read += n * readers * state + (how.own_output ? n * output : 0);
   t.bytes_written += n * ((how.own_output ? p.value_dim * size_of(p.out.type) : 0) + (p.lse ? 4 : 0));
   if (p.prior_lse) t.bytes_read += n * (p.value_dim * 4 + 4);
-  if (how.on_gpu) t.device_bytes += 2 * (n + visits) * (output + state);
+  if (how.sums_pass) t.device_bytes += 2 * (n + visits) * (output + state);
+  if (how.inputs_pass) t.device_bytes += visits * p.head_dim * element;
 }
 
 // The heads of one kv head: n rows in all.
@@ -40,7 +44,9 @@ void backward(const Problem& p, const Schedule& how, int64_t n, int64_t keys, in
   const int64_t key = p.head_dim * size_of(p.dk.type) + p.value_dim * size_of(p.dv.type);
   if (p.accumulate) t.bytes_read += used * key;
   t.bytes_written += (p.accumulate ? used : keys) * key;
-  if (how.on_gpu && p.dq) t.device_bytes += 2 * (n + visits) * dq;
+  if (how.sums_pass && p.dq) t.device_bytes += 2 * (n + visits) * dq;
+  if (how.inputs_pass)
+    t.device_bytes += visits * (p.head_dim * element + p.value_dim * size_of(p.dout.type) + out_and_lse);
 }
 
 Traffic count(const LiveProblem& live, const Schedule& how) {
@@ -77,12 +83,22 @@ Traffic v1_traffic(const LiveProblem& live, int64_t fast_memory) {
                       .own_dq = p.dq && p.dq.type != Type::f32});
 }
 
-Traffic v1_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys, int64_t splits) {
-  return count(live, {.blocks = {query_rows, keys},
-                      .splits = greater(1, splits),
+Traffic v1_traffic_on_gpu(const LiveProblem& live, const Sizing& tile, const GpuCache& cache) {
+  const Problem& p = *live;
+  const bool forward = p.pass == Pass::forward;
+  const int64_t element = size_of(p.type);
+  // Of a row of a head; as many heads are at work as there are multiprocessors.
+  const int64_t sums = forward ? p.value_dim * 4 + 8 : p.head_dim * 4;
+  const int64_t inputs =
+      p.head_dim * element + (forward ? 0 : p.value_dim * (size_of(p.dout.type) + size_of(p.out.type)));
+  const int64_t rows = std::min(p.batch * p.heads, cache.multiprocessors) * p.max_rows;
+  return count(live, {.blocks = {tile.query_rows, tile.keys},
+                      .splits = greater(1, tile.splits),
                       .own_output = true,
-                      .own_dq = static_cast<bool>(live->dq),
-                      .on_gpu = true});
+                      .own_dq = static_cast<bool>(p.dq),
+                      .on_gpu = true,
+                      .sums_pass = !cache.holds_sums(rows * (sums + inputs)),
+                      .inputs_pass = !cache.holds_inputs(rows * (sums + inputs))});
 }
 
 }  // namespace tilewise

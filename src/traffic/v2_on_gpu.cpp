@@ -60,7 +60,8 @@ Traffic backward(const LiveProblem& live, const Sequence& s, int64_t h, int64_t 
 
 }  // namespace
 
-Traffic v2_traffic_on_gpu(const LiveProblem& live, int64_t query_rows, int64_t keys) {
+Traffic v2_traffic_on_gpu(const LiveProblem& live, const Sizing& tile) {
+  const int64_t query_rows = tile.query_rows, keys = tile.keys;
   Traffic total;
   live.each_group([&](const Sequence& s, int64_t h, int64_t times) {
     Traffic t;
