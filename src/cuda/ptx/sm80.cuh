@@ -144,12 +144,7 @@ TILEWISE_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// x rounded to TF32: fp32 whose lowest 13 bits are not looked at.
-TILEWISE_DEVICE uint32_t to_tf32(float x) {
-  uint32_t y;
-  asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-  return y;
-}
+// TF32 is fp32 whose lowest 13 bits are not looked at.
 // d (16 x 8, fp32) += a (16 x 8, TF32) * b (8 x 8, TF32)
 TILEWISE_DEVICE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
