@@ -1,6 +1,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "core/mask.h"
 #include "cuda/common/alignment.h"
 #include "cuda/gpu.h"
@@ -15,11 +17,24 @@ namespace {
 struct Unit {
   Status (*load)(const Problem&, const BackwardTile&, BackwardMask);
   Status (*launch)(const Problem&, const BackwardTile&, BackwardMask, const BackwardWork&, void* stream);
+  Status (*load_bias)();
+  Status (*launch_bias)(const Problem&, const BackwardWork&, const BiasWork&, void* stream);
 };
 
 template <class E, int D>
 constexpr Unit unit() {
-  return {BackwardUnit<E, D>::load, BackwardUnit<E, D>::launch};
+  using Bias = BackwardBiasUnit<E>;
+  if constexpr (std::is_same_v<E, float>) {
+    using F32 = BackwardF32Unit<D>;
+    return {[](const Problem& p, const BackwardTile&, BackwardMask) { return F32::load(p); },
+            [](const Problem& p, const BackwardTile&, BackwardMask, const BackwardWork& work, void* stream) {
+              return F32::launch(p, work, stream);
+            },
+            Bias::load, Bias::launch};
+  } else {
+    using Main = BackwardUnit<E, D>;
+    return {Main::load, Main::launch, Bias::load, Bias::launch};
+  }
 }
 
 template <class E>
@@ -27,8 +42,12 @@ Unit unit_of(int head_dim) {
   return with_head_dim(head_dim, [](auto dim) { return unit<E, dim>(); });
 }
 
+// dO is an operand of the products, so that it decides their type.
+bool multiplies_f32(const Problem& p) { return p.dout.type == Type::f32; }
+
 Unit unit_of(const Problem& p) {
   const int dim = padded_dim(p);
+  if (multiplies_f32(p)) return unit_of<float>(dim);
   return p.type == Type::f16 ? unit_of<__half>(dim) : unit_of<__nv_bfloat16>(dim);
 }
 
@@ -44,6 +63,7 @@ struct Choice {
 
 Choice choice_of(const Problem& p, const Settings& settings) {
   const int dim = padded_dim(p);
+  if (multiplies_f32(p)) return {backward_f32_tile(dim), BackwardMask::general};
   const BackwardTile small = backward_tile(dim, 0);
   const BackwardTile fitting = backward_tile(dim, settings.fast_memory * static_cast<int64_t>(sizeof(float)));
   if (has_terms(p)) return {small, BackwardMask::general};
@@ -75,7 +95,8 @@ BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   work.rows = work_rows(p);
   work.group = static_cast<int>(p.heads / greater(1, p.heads_kv));
   const int64_t rows = p.heads * work.rows, pairs = p.batch * p.heads_kv;
-  const int64_t pair_bytes = p.max_rows * work.group * tile.head_dim * (2 + 2 + 4);  // Q, dO and dQ
+  const int64_t element_bytes = size_of(p.q.type) + size_of(p.dout.type) + 4;  // of Q, dO and dQ
+  const int64_t pair_bytes = p.max_rows * work.group * tile.head_dim * element_bytes;
   work.wants_dq = static_cast<bool>(p.dq);
   work.in_order = p.deterministic && p.dq && p.max_rows > 0;
   work.scale_log2 = static_cast<float>(p.softmax_scale * 1.4426950408889634);
@@ -98,14 +119,31 @@ BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   return work;
 }
 
-constexpr int64_t kCopyElements = 8;  // of copies and of the stores of rows
+// Parts of dbias that keep a GPU busy.
+constexpr int64_t kEnoughParts = 512;
+
+BiasWork bias_work_of(const Problem& p, Carver& carver) {
+  BiasWork bias;
+  if (!p.dbias) return bias;
+  const int64_t* extent = p.dbias.shape;
+  bias.row_tiles = ceil_div(p.max_rows, kBiasTile), bias.key_tiles = ceil_div(p.max_keys, kBiasTile);
+  bias.units = extent[0] * extent[1] * ceil_div(extent[2], kBiasTile) * ceil_div(extent[3], kBiasTile);
+  bias.visits = (extent[0] == 1 ? p.batch : 1) * (extent[1] == 1 ? p.heads : 1) *
+                (extent[2] == 1 ? bias.row_tiles : 1) * (extent[3] == 1 ? bias.key_tiles : 1);
+  bias.splits = greater(1, lesser(bias.visits, kEnoughParts / greater(1, bias.units)));
+  // No less than a smaller problem needs, whose tiles may have more parts.
+  const int64_t most_parts = lesser(kEnoughParts, p.batch * p.heads * bias.row_tiles * bias.key_tiles);
+  carver.take(bias.parts, most_parts * kBiasTile * kBiasTile);
+  return bias;
+}
+
+constexpr int64_t kCopyBytes = 16;  // of copies and of the stores of rows
 
 void refuse(const Problem& p, Text& reason) {
   constexpr int64_t kMost = int64_t{1} << 30;  // of what it counts in 32 bits
   const int dim = padded_dim(p);
-  if (p.type == Type::f32) return reason.format("it has no fp32");
-  if (p.out.type != p.type) return reason.format("out.dtype is %s: must be the type of q", name_of(p.out.type));
-  if (dim == 0 || p.head_dim % kCopyElements != 0 || p.value_dim % kCopyElements != 0) {
+  constexpr int64_t kStep = 8;  // of columns
+  if (dim == 0 || p.head_dim % kStep != 0 || p.value_dim % kStep != 0) {
     return reason.format("head sizes %lld and %lld: multiples of 8, 256 at most", ll(p.head_dim), ll(p.value_dim));
   }
   if (p.dbias) return reason.format("it has no dbias");
@@ -119,7 +157,7 @@ void refuse(const Problem& p, Text& reason) {
                                      {"dq", p.dq},
                                      {"dk", p.dk},
                                      {"dv", p.dv}}) {
-    refuse_unaligned(name, tensor, kCopyElements, reason);
+    if (tensor) refuse_unaligned(name, tensor, kCopyBytes / size_of(tensor.type), reason);
   }
 }
 
@@ -127,19 +165,26 @@ Sizing size(const Problem& p, const Settings& settings) {
   const Choice choice = choice_of(p, settings);
   Carver carver{nullptr};
   (void)work_of(p, choice, carver);
+  (void)bias_work_of(p, carver);
   const BackwardTile& tile = choice.tile;
   return {.query_rows = tile.queries, .keys = tile.keys(), .chunk_keys = tile.keys(), .workspace_bytes = carver.used};
 }
 
 Status load(const Problem& p, const Settings& settings) {
   const Choice choice = choice_of(p, settings);
-  return unit_of(p).load(p, choice.tile, choice.mask);
+  const Unit unit = unit_of(p);
+  const Status status = unit.load(p, choice.tile, choice.mask);
+  return status.ok() && p.dbias ? unit.load_bias() : status;
 }
 
 Status launch(const Problem& p, const Settings& settings, const Launch& launch) {
   const Choice choice = choice_of(p, settings);
+  const Unit unit = unit_of(p);
   Carver carver{launch.workspace};
-  return unit_of(p).launch(p, choice.tile, choice.mask, work_of(p, choice, carver), launch.stream);
+  const BackwardWork work = work_of(p, choice, carver);
+  const BiasWork bias = bias_work_of(p, carver);
+  const Status status = unit.launch(p, choice.tile, choice.mask, work, launch.stream);
+  return status.ok() && p.dbias ? unit.launch_bias(p, work, bias, launch.stream) : status;
 }
 
 }  // namespace

@@ -462,36 +462,26 @@ Status with_shape(const BackwardTile& tile, BackwardMask mask, Call call) {
 
 template <class E, int D>
 Status BackwardUnit<E, D>::load(const Problem& p, const BackwardTile& tile, BackwardMask mask) {
-  Status status = cuda::load("v2's prepare_rows", prepare_rows<E, D>, 0);
-  if (status.ok() && p.dq) status = cuda::load("v2's finish_rows", finish_rows<E, D>, 0);
-  if (status.ok() && p.dsink) status = cuda::load("v2's sum_sinks", sum_sinks<kSinkThreads>, 0);
-  if (!status.ok()) return status;
-  return with_shape<E, D>(tile, mask, [](auto shape) {
-    using T = decltype(shape);
-    return cuda::load("v2's backward", backward<T>, sizeof(BackwardStorage<T>));
+  return load_passes<E, D>(p, [&] {
+    return with_shape<E, D>(tile, mask, [](auto shape) {
+      using T = decltype(shape);
+      return cuda::load("v2's backward", backward<T>, sizeof(BackwardStorage<T>));
+    });
   });
 }
 
 template <class E, int D>
 Status BackwardUnit<E, D>::launch(const Problem& p, const BackwardTile& tile, BackwardMask mask,
                                   const BackwardWork& work, void* stream) {
-  const Grid rows{.blocks = p.batch * p.heads * work.row_blocks, .threads = 2 * D};
-  Status status = cuda::launch("v2's prepare_rows", prepare_rows<E, D>, rows, stream, p, work);
-  if (status.ok()) {
-    status = with_shape<E, D>(tile, mask, [&](auto shape) {
+  return launch_passes<E, D>(p, work, stream, [&] {
+    return with_shape<E, D>(tile, mask, [&](auto shape) {
       using T = decltype(shape);
       const Grid keys{.blocks = p.batch * p.heads_kv * work.key_blocks,
                       .threads = T::kThreads,
                       .shared_bytes = sizeof(BackwardStorage<T>)};
       return cuda::launch("v2's backward", backward<T>, keys, stream, p, work);
     });
-  }
-  if (status.ok() && p.dq) status = cuda::launch("v2's finish_rows", finish_rows<E, D>, rows, stream, p, work);
-  if (status.ok() && p.dsink) {
-    const Grid heads{.blocks = p.heads, .threads = kSinkThreads};
-    status = cuda::launch("v2's sum_sinks", sum_sinks<kSinkThreads>, heads, stream, p, work);
-  }
-  return status;
+  });
 }
 
 }  // namespace tilewise::cuda::v2

@@ -57,7 +57,9 @@ class PairTerms {
         last_key_(int(s.keys) - 1),
         last_row_(int(s.rows) - 1) {}
 
-  // dP becomes Z dP - delta, times the slope of softcap; S becomes the final score. delta: of the lane's first query.
+  // dP becomes Z dP - delta, times the slope of softcap unless gradients are of final scores; S becomes the final
+  // score. delta: of the lane's first query.
+  template <bool kSlope = true>
   TILEWISE_DEVICE void finish(Pairs& s, Pairs& dp, const float* delta) {
     if (p_.dropout.threshold > 0) draw();
     each(dp, [&](float& g, int r, int n, int j) {
@@ -70,7 +72,7 @@ class PairTerms {
       for (int i = 0; i < Rows * Cols * 4; ++i) {
         const Capped capped = cap_score(p_, s[i / (Cols * 4)][i / 4 % Cols][i % 4]);
         s[i / (Cols * 4)][i / 4 % Cols][i % 4] = capped.value;
-        dp[i / (Cols * 4)][i / 4 % Cols][i % 4] *= capped.slope;
+        if (kSlope) dp[i / (Cols * 4)][i / 4 % Cols][i % 4] *= capped.slope;
       }
     }
     if (p_.bias) {

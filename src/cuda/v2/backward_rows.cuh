@@ -6,6 +6,7 @@
 
 #include "core/find_keys.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/v2/backward_unit.h"
 
@@ -48,13 +49,34 @@ TILEWISE_DEVICE float dot8(const E* a, const E* b) {
   return sum;
 }
 
-// Eight elements of a gradient, in type E or fp32.
+TILEWISE_DEVICE float dot8(const float* a, const float* b) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float4 u = reinterpret_cast<const float4*>(a)[i], v = reinterpret_cast<const float4*>(b)[i];
+    sum += u.x * v.x + u.y * v.y + u.z * v.z + u.w * v.w;
+  }
+  return sum;
+}
+
+// Two elements of a gradient of 16 bits: of type E, or of any if E is float.
+template <class E>
+TILEWISE_DEVICE uint32_t pack_gradient(const Tensor& t, float lo, float hi) {
+  if constexpr (!std::is_same_v<E, float>) {
+    return ptx::pack<E>(lo, hi);
+  } else {
+    return t.type == Type::f16 ? ptx::pack<__half>(lo, hi) : ptx::pack<__nv_bfloat16>(lo, hi);
+  }
+}
+
+// Eight elements of a gradient, in fp32 or 16 bits.
 template <class E>
 TILEWISE_DEVICE void store_gradient(const Tensor& t, int64_t offset, const float* from, bool accumulate) {
   const auto* x = reinterpret_cast<const float4*>(from);
   if (t.type != Type::f32) {
-    *reinterpret_cast<uint4*>(t.data + offset * 2) = {ptx::pack<E>(x[0].x, x[0].y), ptx::pack<E>(x[0].z, x[0].w),
-                                                      ptx::pack<E>(x[1].x, x[1].y), ptx::pack<E>(x[1].z, x[1].w)};
+    *reinterpret_cast<uint4*>(t.data + offset * 2) = {
+        pack_gradient<E>(t, x[0].x, x[0].y), pack_gradient<E>(t, x[0].z, x[0].w), pack_gradient<E>(t, x[1].x, x[1].y),
+        pack_gradient<E>(t, x[1].z, x[1].w)};
     return;
   }
   auto* to = reinterpret_cast<float4*>(t.data + offset * 4);
@@ -166,6 +188,29 @@ __global__ __launch_bounds__(kThreads) void sum_sinks(const __grid_constant__ Pr
     if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
   }
   if (threadIdx.x == 0) write_element(p.dsink, p.dsink.offset(head, 0, 0), static_cast<float>(part[0]));
+}
+
+// ---- The passes of a call, of which load_main() and launch_main() do the one over blocks of keys.
+
+template <class E, int D, class Load>
+Status load_passes(const Problem& p, Load load_main) {
+  Status status = cuda::load("v2's prepare_rows", prepare_rows<E, D>, 0);
+  if (status.ok() && p.dq) status = cuda::load("v2's finish_rows", finish_rows<E, D>, 0);
+  if (status.ok() && p.dsink) status = cuda::load("v2's sum_sinks", sum_sinks<kSinkThreads>, 0);
+  return status.ok() ? load_main() : status;
+}
+
+template <class E, int D, class Launch>
+Status launch_passes(const Problem& p, const BackwardWork& work, void* stream, Launch launch_main) {
+  const Grid rows{.blocks = p.batch * p.heads * work.row_blocks, .threads = 2 * D};
+  Status status = cuda::launch("v2's prepare_rows", prepare_rows<E, D>, rows, stream, p, work);
+  if (status.ok() && (p.dq || p.dk || p.dv)) status = launch_main();
+  if (status.ok() && p.dq) status = cuda::launch("v2's finish_rows", finish_rows<E, D>, rows, stream, p, work);
+  if (status.ok() && p.dsink) {
+    const Grid heads{.blocks = p.heads, .threads = kSinkThreads};
+    status = cuda::launch("v2's sum_sinks", sum_sinks<kSinkThreads>, heads, stream, p, work);
+  }
+  return status;
 }
 
 }  // namespace tilewise::cuda::v2

@@ -37,6 +37,20 @@ inline constexpr BackwardTile kBackwardTiles[] = {
     {256, 4, 4, 32, 16, 32, 1, false, 2, 99},
 };
 
+// fp32: a warp makes 16 rows of S^T and of dQ, and two thread blocks fit into 227 KB.
+inline constexpr BackwardTile kBackwardF32Tiles[] = {
+    {64, 4, 2, 32, 16, 16, 1, false, 2, 99},  {96, 4, 2, 32, 16, 16, 1, false, 2, 99},
+    {128, 4, 2, 16, 16, 16, 1, false, 2, 99}, {192, 4, 4, 16, 16, 16, 1, false, 2, 99},
+    {256, 2, 4, 16, 16, 16, 1, false, 3, 99},
+};
+
+constexpr BackwardTile backward_f32_tile(int head_dim) {
+  for (const BackwardTile& tile : kBackwardF32Tiles) {
+    if (tile.head_dim == head_dim) return tile;
+  }
+  return {};
+}
+
 // `head_dim` is one of those above. Of too little memory, the smallest: a launch then fails and says so.
 constexpr BackwardTile backward_tile(int head_dim, int64_t shared_bytes) {
   BackwardTile smallest = {};

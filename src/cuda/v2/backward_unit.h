@@ -51,12 +51,36 @@ enum class BackwardMask : int {
   general  // those, and whatever scores have beyond the scale; with a small tile
 };
 
-// E: element type, D: head size.
+// How dbias is found: its tiles are units of work, cut into parts where they are few.
+inline constexpr int kBiasTile = 64;  // rows and keys of a tile
+struct BiasWork {
+  float* parts = nullptr;  // [splits, units, kBiasTile, kBiasTile], where splits > 1
+  int64_t units = 0;
+  int64_t visits = 0;                    // tiles of pairs that read a unit
+  int64_t splits = 1;                    // thread blocks that share them
+  int64_t row_tiles = 0, key_tiles = 0;  // that the longest sequence may have
+};
+
+// E: element type of 16 bits, D: head size.
 template <class E, int D>
 struct BackwardUnit {
   static Status load(const Problem& problem, const BackwardTile& tile, BackwardMask mask);
   static Status launch(const Problem& problem, const BackwardTile& tile, BackwardMask mask, const BackwardWork& work,
                        void* stream);
+};
+
+// O and dO in fp32, with every option.
+template <int D>
+struct BackwardF32Unit {
+  static Status load(const Problem& problem);
+  static Status launch(const Problem& problem, const BackwardWork& work, void* stream);
+};
+
+// dbias, once the workspace is prepared. E: element type, float for whatever BackwardF32Unit serves.
+template <class E>
+struct BackwardBiasUnit {
+  static Status load();
+  static Status launch(const Problem& problem, const BackwardWork& work, const BiasWork& bias, void* stream);
 };
 
 }  // namespace tilewise::cuda::v2

@@ -1,0 +1,3 @@
+#include "cuda/v2/backward_bias.cuh"
+
+template struct tilewise::cuda::v2::BackwardBiasUnit<__nv_bfloat16>;

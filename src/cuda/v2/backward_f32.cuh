@@ -1,0 +1,263 @@
+// The backward kernel in fp32, by 3xTF32, with every option of a call: the steps of backward.cuh, one block of queries
+// at a time. Inputs may have 16 bits where O and dO are fp32: they become fp32 on their way to shared memory.
+#pragma once
+
+#include "cuda/common/copy_rows.cuh"
+#include "cuda/common/tile_f32.cuh"
+#include "cuda/v2/backward_pairs.cuh"
+#include "cuda/v2/backward_rows.cuh"
+#include "cuda/v2/backward_walk.cuh"
+
+namespace tilewise::cuda::v2 {
+
+// ---- Tile.
+
+template <int D>
+struct BackwardF32Shape {
+  static constexpr BackwardTile c = backward_f32_tile(D);
+  static constexpr int kHeadDim = D, kWarps = c.warps, kThreads = c.threads(), kKeys = c.keys(), kQueries = c.queries;
+
+  // Warps share 16 keys: each has a part of the queries of their S^T, and of the columns of their dK and dV. A warp has
+  // 16 rows of dQ, and a part of its columns.
+  static constexpr int kSharers = 16 * kWarps / kKeys;
+  static constexpr int kOwnQueries = kQueries / kSharers, kOwnCols = D / kSharers;
+  static constexpr int kDqRowParts = kQueries / 16, kDqCols = D * kDqRowParts / kWarps;
+  static_assert(kOwnQueries % 8 == 0 && kOwnCols % 8 == 0 && kDqCols % 8 == 0);
+
+  // So far apart that fragments come without conflicts, by rows and by columns.
+  static constexpr int kPitch = D + 4, kProbPitch = kQueries + 8;
+};
+
+// ---- Shared memory.
+
+template <class T>
+struct BackwardF32Storage {
+  float k[T::kKeys][T::kPitch], v[T::kKeys][T::kPitch];
+  float q[T::kQueries][T::kPitch], dout[T::kQueries][T::kPitch];
+  float p[T::kKeys][T::kProbPitch], ds[T::kKeys][T::kProbPitch];  // transposed: a row is a key
+  float lse[T::kQueries], delta[T::kQueries];
+  Sequence sequence;
+  UsedKeys used;
+  int ticket;  // in order: which block of keys this is
+};
+
+// One block of keys of one kv head.
+template <class T>
+class BackwardF32 {
+  using Storage = BackwardF32Storage<T>;
+  using Pairs = float[1][T::kOwnQueries / 8][4];  // key lane / 4 + i / 2 * 8, query 8 n + lane % 4 * 2 + i % 2
+  using Gradient = float[T::kOwnCols / 8][4];     // [columns / 8]: key likewise, column 8 n + lane % 4 * 2 + i % 2
+
+ public:
+  TILEWISE_DEVICE BackwardF32(const Problem& problem, const BackwardWork& workspace, Storage& storage, int index)
+      : p(problem), work(workspace), smem(storage), block(problem, workspace, index), blocks(p, work, block) {}
+
+  TILEWISE_DEVICE bool has_keys() const { return block.keys_left > 0; }
+
+  TILEWISE_DEVICE void walk() {
+    if (threadIdx.x == 0) smem.sequence = find_sequence(p, block.batch);
+    used = blocks.used(block, smem.used);
+    copy_keys();
+    for (QueryBlock here = blocks.first(block), next; here.head < block.end_head; here = next) {
+      const bool whole = blocks.is_whole(block, here);
+      next = blocks.after(block, here);
+      copy_queries(here, whole);
+      ptx::cp_async_wait_all();
+      __syncthreads();  // all of Q, dO are there
+      make_ds(here, whole);
+      __syncthreads();  // all of P, dS are there
+      multiply_f32<T::kQueries / 8, 1>(
+          dv, [&](int step, float(&a)[4]) { load_a_pairs_f32(a, smem.p, first_key(), step * 8); },
+          [&](int step, int n, float(&b)[2]) { load_columns_f32(b, smem.dout, step * 8, own_col() + n * 8); });
+      multiply_f32<T::kQueries / 8, 1>(
+          dk, [&](int step, float(&a)[4]) { load_a_pairs_f32(a, smem.ds, first_key(), step * 8); },
+          [&](int step, int n, float(&b)[2]) { load_columns_f32(b, smem.q, step * 8, own_col() + n * 8); });
+      if (work.wants_dq) add_dq(here);
+      __syncthreads();  // all are done with the block
+    }
+    ptx::cp_async_wait_all();
+  }
+
+  TILEWISE_DEVICE void store() {
+    store(dk, p.softmax_scale, p.dk);
+    store(dv, 1, p.dv);
+  }
+
+ private:
+  static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
+  static TILEWISE_DEVICE int warp() { return threadIdx.x / 32; }
+  static TILEWISE_DEVICE int first_key() { return warp() / T::kSharers * 16; }
+  static TILEWISE_DEVICE int first_query() { return warp() % T::kSharers * T::kOwnQueries; }
+  static TILEWISE_DEVICE int own_col() { return warp() % T::kSharers * T::kOwnCols; }
+  static TILEWISE_DEVICE int dq_row() { return warp() % T::kDqRowParts * 16; }
+  static TILEWISE_DEVICE int dq_col() { return warp() / T::kDqRowParts * T::kDqCols; }
+
+  // Of a block of queries, in the workspace.
+  TILEWISE_DEVICE int64_t work_row(const QueryBlock& b) const {
+    return b.head * work.rows + block.work_row + b.m * T::kQueries;
+  }
+  // The keys of the block that one of its queries uses: x <= j < y.
+  TILEWISE_DEVICE int2 live_keys_of(const QueryBlock& b, int query) const {
+    const int2 live = work.live[work_row({b.m, keys_differ_by_head(p) ? b.head : 0}) + query];
+    return {live.x - block.first_key, live.y - block.first_key};
+  }
+
+  // ---- Copies. Keys and rows that nobody uses become zeros.
+
+  TILEWISE_DEVICE void copy_keys() {
+    const auto is_used = [&](int key) { return key >= used.begin && key < used.end; };
+    copy_rows<T::kThreads, T::kHeadDim>(smem.k, p.k, p.k.offset(block.k_slot, block.first_token, block.kv_head), 0,
+                                        is_used);
+    copy_rows<T::kThreads, T::kHeadDim>(smem.v, p.v, p.v.offset(block.k_slot, block.first_token, block.kv_head), 0,
+                                        is_used);
+  }
+  TILEWISE_DEVICE void copy_queries(const QueryBlock& b, bool whole) {
+    const int row = b.m * T::kQueries, token = block.first_row + row;
+    const auto is_used = [&](int query) {
+      if (row + query >= block.rows) return false;
+      const int2 live = whole ? int2{0, 1} : live_keys_of(b, query);
+      return live.x < live.y;
+    };
+    copy_rows<T::kThreads, T::kHeadDim>(smem.q, p.q, p.q.offset(block.q_slot, token, b.head), 0, is_used);
+    copy_rows<T::kThreads, T::kHeadDim>(smem.dout, p.dout, p.dout.offset(block.q_slot, token, b.head), 0, is_used);
+    if (threadIdx.x < T::kQueries) {
+      smem.lse[threadIdx.x] = work.lse[work_row(b) + threadIdx.x];
+      smem.delta[threadIdx.x] = work.delta[work_row(b) + threadIdx.x];
+    }
+  }
+
+  // ---- The steps of a block of queries.
+
+  // S^T = K Q^T, dP^T = V dO^T; then P and dS to shared memory.
+  TILEWISE_DEVICE void make_ds(const QueryBlock& b, bool whole) {
+    Pairs s = {}, dp = {};
+    multiply_rows(s, smem.k, smem.q);
+    multiply_rows(dp, smem.v, smem.dout);
+    const int query = first_query() + lane() % 4 * 2, key = first_key() + lane() / 4;
+    PairTerms<1, T::kOwnQueries / 8> terms(p, smem.sequence, b.head, block.first_key + key, b.m * T::kQueries + query);
+    terms.finish(s, dp, &smem.delta[query]);
+    if (!whole) mask(s, b, key, query);
+    terms.exponentiate(s, dp, &smem.lse[query]);
+#pragma unroll
+    for (int n = 0; n < T::kOwnQueries / 8; ++n) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        *reinterpret_cast<float2*>(&smem.p[key + r * 8][query + n * 8]) = {s[0][n][r * 2], s[0][n][r * 2 + 1]};
+        *reinterpret_cast<float2*>(&smem.ds[key + r * 8][query + n * 8]) = {dp[0][n][r * 2], dp[0][n][r * 2 + 1]};
+      }
+    }
+  }
+
+  using KeyRows = float[T::kKeys][T::kPitch];
+  using QueryRows = float[T::kQueries][T::kPitch];
+  TILEWISE_DEVICE void multiply_rows(Pairs& x, const KeyRows& keys, const QueryRows& queries) {
+    const auto& own = reinterpret_cast<const float(&)[16][T::kPitch]>(keys[first_key()]);
+    multiply_f32<T::kHeadDim / 8, 1>(
+        x[0], [&](int step, float(&a)[4]) { load_a_f32(a, own, step * 8); },
+        [&](int step, int n, float(&b)[2]) { load_rows_f32(b, queries, first_query() + n * 8, step * 8); });
+  }
+
+  TILEWISE_DEVICE void mask(Pairs& s, const QueryBlock& b, int key, int query) {
+#pragma unroll
+    for (int n = 0; n < T::kOwnQueries / 8; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int2 live = live_keys_of(b, query + n * 8 + j);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          if (key + r * 8 < live.x || key + r * 8 >= live.y) s[0][n][r * 2 + j] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // dQ += dS K, with those of other blocks of keys. In order: blocks of earlier keys have added before.
+  TILEWISE_DEVICE void add_dq(const QueryBlock& b) {
+    float dq[T::kDqCols / 8][4] = {};
+    multiply_f32<T::kKeys / 8, 1>(
+        dq, [&](int step, float(&a)[4]) { load_a_columns_f32(a, smem.ds, step * 8, dq_row()); },
+        [&](int step, int n, float(&x)[2]) { load_columns_f32(x, smem.k, step * 8, dq_col() + n * 8); });
+    int* const turn = work.turns + work_row(b) / kFragmentRows * kMostWarps + warp();
+    if (work.in_order) {
+      const int mine = blocks.turn(block, b);
+      while (ptx::uniform(ptx::load_relaxed(turn)) != mine) {
+      }
+    }
+    float* const sum = work.dq_sum + (work_row(b) + dq_row()) * T::kHeadDim + dq_col() / 8 * 128 + lane() * 4;
+#pragma unroll
+    for (int n = 0; n < T::kDqCols / 8; ++n) ptx::red_add(sum + n * 128, dq[n]);
+    if (work.in_order) {
+      __syncwarp();
+      if (lane() == 0) ptx::add_release(turn, 1);
+    }
+  }
+
+  TILEWISE_DEVICE void store(const Gradient& x, float by, const Tensor& t) {
+    if (!t) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int key = first_key() + lane() / 4 + r * 8;
+      if (key >= block.keys_left) continue;
+      const int64_t at = t.offset(block.k_slot, block.first_token + key, block.kv_head);
+#pragma unroll
+      for (int n = 0; n < T::kOwnCols / 8; ++n) {
+        const int column = own_col() + n * 8 + lane() % 4 * 2;
+        if (column < t.shape[3]) store_pair(t, at + column, x[n][r * 2] * by, x[n][r * 2 + 1] * by);
+      }
+    }
+  }
+  TILEWISE_DEVICE void store_pair(const Tensor& t, int64_t at, float a, float b) {
+    if (t.type != Type::f32) {
+      *reinterpret_cast<uint32_t*>(t.data + at * 2) = pack_gradient<float>(t, a, b);
+      return;
+    }
+    auto* const to = reinterpret_cast<float2*>(t.data + at * 4);
+    const float2 old = p.accumulate ? *to : float2{0, 0};
+    *to = {old.x + a, old.y + b};
+  }
+
+  const Problem& p;
+  const BackwardWork& work;
+  Storage& smem;
+  const KeyBlock<T> block;
+  RangeWalk<T> blocks;
+  UsedKeys used;
+  Gradient dk = {}, dv = {};
+};
+
+template <class T>
+__global__ __launch_bounds__(T::kThreads, T::c.blocks) void backward_f32(const __grid_constant__ Problem p,
+                                                                         const __grid_constant__ BackwardWork work) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  auto& smem = *reinterpret_cast<BackwardF32Storage<T>*>(shared);
+  if (work.in_order) {
+    if (threadIdx.x == 0) smem.ticket = atomicAdd(work.ticket, 1);
+    __syncthreads();
+  }
+  BackwardF32<T> backward(p, work, smem, ptx::uniform(work.in_order ? smem.ticket : static_cast<int>(blockIdx.x)));
+  if (!backward.has_keys()) return;
+  backward.walk();
+  backward.store();
+}
+
+// ---- Launch.
+
+template <int D>
+Status BackwardF32Unit<D>::load(const Problem& p) {
+  using Storage = BackwardF32Storage<BackwardF32Shape<D>>;
+  return load_passes<float, D>(
+      p, [] { return cuda::load("v2's backward_f32", backward_f32<BackwardF32Shape<D>>, sizeof(Storage)); });
+}
+
+template <int D>
+Status BackwardF32Unit<D>::launch(const Problem& p, const BackwardWork& work, void* stream) {
+  using T = BackwardF32Shape<D>;
+  static_assert(sizeof(BackwardF32Storage<T>) <= int64_t{T::c.shared_kbytes} << 10);
+  const Grid keys{.blocks = p.batch * p.heads_kv * work.key_blocks,
+                  .threads = T::kThreads,
+                  .shared_bytes = sizeof(BackwardF32Storage<T>)};
+  return launch_passes<float, D>(
+      p, work, stream, [&] { return cuda::launch("v2's backward_f32", backward_f32<T>, keys, stream, p, work); });
+}
+
+}  // namespace tilewise::cuda::v2
