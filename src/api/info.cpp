@@ -8,8 +8,8 @@
 namespace tilewise::api {
 namespace {
 
-// A small problem that every kernel serves, and what may be asked of it beyond that.
-Problem plain_problem(Pass pass) {
+// A small problem, and what may be asked of a kernel beyond it.
+Problem plain_problem(const Kernel& kernel) {
   tw_attention a;
   tw_attention_grad g;
   TW_INIT(a);
@@ -19,7 +19,8 @@ Problem plain_problem(Pass pass) {
   a.lse = tw_tensor_of(nullptr, TW_F32, 2, 4, 64, 1);
   g.dout = g.dq = g.dk = g.dv = a.out;
   Problem problem;
-  (void)make_problem(a, pass == Pass::backward ? &g : nullptr, false, problem);
+  (void)make_problem(a, kernel.pass == Pass::backward ? &g : nullptr, false, problem);
+  problem.device_type = kernel.device_type;
   return problem;
 }
 
@@ -39,7 +40,7 @@ struct Feature {
   void (*ask)(Problem& p);
 };
 constexpr Feature kFeatures[] = {
-    {"fp32", [](Problem&) {}},
+    {"fp32", [](Problem& p) { set_types(p, Type::f32); }},
     {"fp16", [](Problem& p) { set_types(p, Type::f16); }},
     {"bf16", [](Problem& p) { set_types(p, Type::bf16); }},
     {"grouped heads", [](Problem& p) { p.heads_kv = p.k.shape[2] = p.v.shape[2] = 1; }},
@@ -71,12 +72,18 @@ constexpr Feature kBackwardFeatures[] = {
     {"TW_DETERMINISTIC", [](Problem& p) { p.deterministic = true; }},
 };
 
-bool serves(const Kernel& kernel, const Feature& feature) {
-  Problem problem = plain_problem(kernel.pass);
-  feature.ask(problem);
+bool serves(const Kernel& kernel, const Problem& problem) {
   Text reason;
   kernel.refuse(problem, reason);
   return reason.empty();
+}
+
+// In fp32, or in bf16 by a kernel that multiplies 16-bit types alone.
+bool serves(const Kernel& kernel, const Feature& feature) {
+  Problem problem = plain_problem(kernel);
+  if (!serves(kernel, problem)) set_types(problem, Type::bf16);
+  feature.ask(problem);
+  return serves(kernel, problem);
 }
 
 // Of a kernel that cannot run here no code is asked: it may be built for instructions that are missing.
