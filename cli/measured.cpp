@@ -9,7 +9,8 @@ namespace tilewise::cli {
 namespace {
 
 bool counts_its_bytes(const Kernel& kernel) {
-  return counts_traffic() && (kernel.algorithm == Algorithm::standard || kernel.algorithm == Algorithm::v1);
+  const bool is_rung = kernel.algorithm == Algorithm::standard || kernel.algorithm == Algorithm::v1;
+  return counts_traffic() && kernel.device_type == TW_CPU && is_rung;
 }
 
 }  // namespace

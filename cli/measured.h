@@ -13,8 +13,8 @@ namespace tilewise::cli {
 // A call that has run once.
 struct Contender {
   Call call;
-  std::optional<int64_t> peak_bytes;     // growth of resident memory in that run
-  std::optional<int64_t> bytes_counted;  // by standard and v1 in that run, in the counting build
+  std::optional<int64_t> peak_bytes;     // growth of resident memory in that run; GPU: workspace and outputs
+  std::optional<int64_t> bytes_counted;  // by the CPU's standard and v1 in that run, in the counting build
   std::optional<double> max_error;
 };
 
