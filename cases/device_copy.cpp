@@ -6,6 +6,7 @@
 
 #include "core/backend.h"
 #include "core/fields.h"
+#include "core/numbers.h"
 
 namespace tilewise::cases {
 namespace {
@@ -13,8 +14,6 @@ namespace {
 constexpr char kPoison = '\xff';
 constexpr int64_t kGuard = 256, kAlignment = 256;
 constexpr int64_t kHostAlignment = 16;  // what malloc promises: kept, so that what is unaligned stays so
-
-int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
 // Byte offsets from the first element to the lowest and past the highest; equal if there are no elements.
 struct Reach {
