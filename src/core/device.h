@@ -1,4 +1,4 @@
-// What the machine has: read once.
+// The processor of this machine: read once.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ namespace tilewise {
 
 struct PlanOptions {
   const char* force = nullptr;  // parts of a kernel's name; null: TILEWISE_FORCE_KERNEL, else the first that accepts
-  int64_t fast_memory = 0;      // M; 0 = L2 bytes / 4
+  int64_t fast_memory = 0;      // M, as in Settings; 0 = L2 bytes / 4; CUDA: what a thread block may have
 };
 
 struct Plan {
