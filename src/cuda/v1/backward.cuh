@@ -17,8 +17,8 @@ struct BackwardShape {
 };
 constexpr BackwardShape backward_shape(int head_dim, Room room) {
   const int parts = head_dim > 128 ? 4 : 2;
-  if (head_dim > 64 && room == Room::narrow) return {4, parts, 32};
-  return {8, parts, 64};
+  if (head_dim > 64 && room == Room::narrow) return {.warps = 4, .parts = parts, .rows = 32};
+  return {.warps = 8, .parts = parts, .rows = 64};
 }
 
 template <class E, int HeadDim, Room room>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/mask.h"
+#include "core/numbers.h"
 
 namespace tilewise::cuda::v1 {
 
