@@ -34,7 +34,8 @@ __global__ __launch_bounds__(kThreads) void merge_rows(const __grid_constant__ M
 
 Status merge(const Merge& merge, void* stream) {
   const int64_t *n = merge.out.shape, rows = n[0] * n[1] * n[2];
-  return launch("merge_rows", merge_rows, {.blocks = ceil_div(rows, kRowsOfBlock), .threads = kThreads}, stream, merge);
+  return launch("cuda.merge_rows", merge_rows, {.blocks = ceil_div(rows, kRowsOfBlock), .threads = kThreads}, stream,
+                merge);
 }
 
 }  // namespace tilewise::cuda

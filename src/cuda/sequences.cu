@@ -115,16 +115,16 @@ Status clear_unowned(const Problem& p, const Launch& launch) {
   const bool writes = p.pass == Pass::forward || !p.accumulate;
   Status status;
   if (writes && (p.packed_q || p.seqused_q)) {
-    status = cuda::launch("clear_rows", clear_rows, grid_of(p.total_rows), launch.stream, p);
+    status = cuda::launch("cuda.clear_rows", clear_rows, grid_of(p.total_rows), launch.stream, p);
   }
   if (status.ok() && writes && p.pass == Pass::backward && (p.packed_k || p.seqused_k)) {
-    status = cuda::launch("clear_keys", clear_keys, grid_of(p.total_keys), launch.stream, p);
+    status = cuda::launch("cuda.clear_keys", clear_keys, grid_of(p.total_keys), launch.stream, p);
   }
   return status;
 }
 
 Status check_lengths(const Problem& problem, const Launch& launch) {
-  return cuda::launch("find_faults", find_faults, {.blocks = 1, .threads = kThreads}, launch.stream, problem,
+  return cuda::launch("cuda.find_faults", find_faults, {.blocks = 1, .threads = kThreads}, launch.stream, problem,
                       launch.fault);
 }
 

@@ -209,8 +209,6 @@ __global__ __launch_bounds__(kThreads, kBlocks) void dk_dv(const __grid_constant
 
 // ---- The pass.
 
-void refuse(const Problem&, Text&) {}
-
 Sizing size(const Problem& p, const Settings&) {
   return with_tile(p, [&](auto tile) {
     constexpr int kRows = decltype(tile)::kRows;
@@ -223,8 +221,8 @@ Status load_backward(const Problem& p, const Settings&) {
   return with_tile(p, [&](auto tile) {
     using T = decltype(tile);
     Status status = load_backward_terms(p);
-    if (status.ok()) status = load("plain dq", dq<T>, 0);
-    if (status.ok()) status = load("plain dk and dv", dk_dv<T>, 0);
+    if (status.ok()) status = load("cuda.plain.dq", dq<T>, 0);
+    if (status.ok()) status = load("cuda.plain.dk_dv", dk_dv<T>, 0);
     return status;
   });
 }
@@ -237,9 +235,9 @@ Status launch_backward(const Problem& p, const Settings&, const Launch& launch) 
     const Grid of_rows = grid_of(TokenBlocks::rows(p, T::kRows).count() * p.heads);
     const Grid of_keys = grid_of(TokenBlocks::keys(p, T::kRows).count() * p.heads_kv);
     Status status = launch_row_shifts(p, shifts, launch.stream);
-    if (status.ok() && p.dq) status = cuda::launch("plain dq", dq<T>, of_rows, launch.stream, p, shifts);
+    if (status.ok() && p.dq) status = cuda::launch("cuda.plain.dq", dq<T>, of_rows, launch.stream, p, shifts);
     if (status.ok() && (p.dk || p.dv)) {
-      status = cuda::launch("plain dk and dv", dk_dv<T>, of_keys, launch.stream, p, shifts);
+      status = cuda::launch("cuda.plain.dk_dv", dk_dv<T>, of_keys, launch.stream, p, shifts);
     }
     if (status.ok() && p.dbias) status = launch_bias_gradient(p, shifts, partials, launch.stream);
     if (status.ok() && p.dsink) status = launch_sink_gradient(p, shifts, launch.stream);

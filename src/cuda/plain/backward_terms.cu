@@ -221,11 +221,11 @@ Tensor row_shifts(const Problem& p, char* workspace) {
 
 Status launch_row_shifts(const Problem& p, const Tensor& shifts, void* stream) {
   const Grid grid = grid_of(TokenBlocks::rows(p, kShiftRows).count() * p.heads);
-  return launch("plain row shifts", find_row_shifts, grid, stream, p, shifts);
+  return launch("cuda.plain.row_shifts", find_row_shifts, grid, stream, p, shifts);
 }
 
 Status launch_sink_gradient(const Problem& p, const Tensor& shifts, void* stream) {
-  return launch("plain dsink", dsink, {.blocks = p.heads, .threads = kSinkThreads}, stream, p, shifts);
+  return launch("cuda.plain.dsink", dsink, {.blocks = p.heads, .threads = kSinkThreads}, stream, p, shifts);
 }
 
 uint64_t bias_partial_bytes(const Problem& p) { return p.dbias ? kEnoughWarps * kPartialBytes : 0; }
@@ -234,21 +234,22 @@ Status launch_bias_gradient(const Problem& p, const Tensor& shifts, char* partia
   const BiasUnits units(p);
   auto* const sums = reinterpret_cast<double*>(partials);
   Status status = with_tile(p, [&](auto tile) {
-    return launch("plain dbias", dbias<decltype(tile)>, grid_of(units.count * units.splits), stream, p, shifts,
+    return launch("cuda.plain.dbias", dbias<decltype(tile)>, grid_of(units.count * units.splits), stream, p, shifts,
                   units.count, units.splits, sums);
   });
   if (status.ok() && units.splits > 1) {
-    status = launch("plain dbias sums", add_up_dbias, grid_of(units.count), stream, p, units.count, units.splits, sums);
+    status =
+        launch("cuda.plain.dbias_sums", add_up_dbias, grid_of(units.count), stream, p, units.count, units.splits, sums);
   }
   return status;
 }
 
 Status load_backward_terms(const Problem& p) {
-  Status status = load("plain row shifts", find_row_shifts, 0);
-  if (status.ok() && p.dsink) status = load("plain dsink", dsink, 0);
-  if (status.ok() && p.dbias) status = load("plain dbias sums", add_up_dbias, 0);
+  Status status = load("cuda.plain.row_shifts", find_row_shifts, 0);
+  if (status.ok() && p.dsink) status = load("cuda.plain.dsink", dsink, 0);
+  if (status.ok() && p.dbias) status = load("cuda.plain.dbias_sums", add_up_dbias, 0);
   if (status.ok() && p.dbias) {
-    status = with_tile(p, [](auto tile) { return load("plain dbias", dbias<decltype(tile)>, 0); });
+    status = with_tile(p, [](auto tile) { return load("cuda.plain.dbias", dbias<decltype(tile)>, 0); });
   }
   return status;
 }

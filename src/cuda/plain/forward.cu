@@ -136,21 +136,19 @@ __global__ __launch_bounds__(kThreads, kBlocks) void forward(const __grid_consta
   });
 }
 
-void refuse(const Problem&, Text&) {}
-
 Sizing size(const Problem& p, const Settings&) {
   return with_tile(p, [](auto tile) { return Sizing{.query_rows = decltype(tile)::kRows}; });
 }
 
 Status load_forward(const Problem& p, const Settings&) {
-  return with_tile(p, [](auto tile) { return load("plain forward", forward<decltype(tile)>, 0); });
+  return with_tile(p, [](auto tile) { return load("cuda.plain.forward", forward<decltype(tile)>, 0); });
 }
 
 Status launch_forward(const Problem& p, const Settings&, const Launch& launch) {
   return with_tile(p, [&](auto tile) {
     using T = decltype(tile);
     const Grid grid = grid_of(TokenBlocks::rows(p, T::kRows).count() * p.heads);
-    return cuda::launch("plain forward", forward<T>, grid, launch.stream, p);
+    return cuda::launch("cuda.plain.forward", forward<T>, grid, launch.stream, p);
   });
 }
 

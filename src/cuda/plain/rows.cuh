@@ -31,6 +31,9 @@ auto with_tile(const Problem& p, Call call) {
   return call(Tile<16, 1>{});
 }
 
+// It serves what other kernels refuse.
+inline void refuse(const Problem&, Text&) {}
+
 // ---- Units of work, one a warp. They may be more than the warps that a grid can have.
 
 inline Grid grid_of(int64_t units) {

@@ -10,24 +10,18 @@ namespace tilewise::cuda {
 namespace standard {
 namespace {
 
-Sizing size(const Problem& p, const Settings&) {
-  return {.query_rows = Tile<float>::kRows,
-          .keys = Tile<float>::kCols,
-          .workspace_bytes = static_cast<uint64_t>(lay_out(p, nullptr).bytes)};
-}
-
 Status load_backward(const Problem& p, const Settings&) {
   prepare_blaslt(p.device_index);
   return with_element(p.type, [&](auto element) {
     using E = decltype(element);
     Status status = load_hulls();
-    if (status.ok()) status = load("standard.rows", prepare_rows, 0);
-    if (status.ok()) status = load_product<PairProduct<E>>("standard.scores");
-    if (status.ok()) status = load("standard.score_gradients", score_gradients_for<E>(p), 0);
-    if (status.ok() && (p.dk || p.dv)) status = load_product<KeyProduct<E>>("standard.dkeys");
-    if (status.ok() && p.dq) status = load_product<RowProduct<E>>("standard.dq");
-    if (status.ok() && p.dbias) status = load("standard.dbias", sum_dbias<E>, 0);
-    if (status.ok() && p.dsink) status = load("standard.dsink", sum_dsink, 0);
+    if (status.ok()) status = load("cuda.standard.rows", prepare_rows, 0);
+    if (status.ok()) status = load_product<PairProduct<E>>("cuda.standard.scores");
+    if (status.ok()) status = load("cuda.standard.score_gradients", score_gradients_for<E>(p), 0);
+    if (status.ok() && (p.dk || p.dv)) status = load_product<KeyProduct<E>>("cuda.standard.dkeys");
+    if (status.ok() && p.dq) status = load_product<RowProduct<E>>("cuda.standard.dq");
+    if (status.ok() && p.dbias) status = load("cuda.standard.dbias", sum_dbias<E>, 0);
+    if (status.ok() && p.dsink) status = load("cuda.standard.dsink", sum_dsink, 0);
     return status;
   });
 }
@@ -41,14 +35,15 @@ class Backward {
 
   Status run() {
     status_ = find_hulls(p_, squares_, stream_);
-    step("standard.rows", prepare_rows, grid_of_rows(p_), p_, squares_);
-    pairs("standard.scores", Result::scores);    // S = scale Q K^T
-    pairs("standard.dprobs", Result::dprobs);    // dP = dO V^T
-    gradients_of_scores();                       // P = exp(S - LSE);  dS = P (Z dP - delta + dLSE),  P = P Z
-    if (p_.dv) keys("standard.dv", Result::dv);  // dV = P^T dO
-    if (p_.dq) rows("standard.dq", Result::dq);  // dQ = scale dS K
-    if (p_.dk) keys("standard.dk", Result::dk);  // dK = scale dS^T Q
-    if (p_.dsink) step("standard.dsink", sum_dsink, {.blocks = p_.heads, .threads = kGradientThreads}, p_, squares_);
+    step("cuda.standard.rows", prepare_rows, grid_of_rows(p_), p_, squares_);
+    pairs("cuda.standard.scores", Result::scores);    // S = scale Q K^T
+    pairs("cuda.standard.dprobs", Result::dprobs);    // dP = dO V^T
+    gradients_of_scores();                            // P = exp(S - LSE);  dS = P (Z dP - delta + dLSE),  P = P Z
+    if (p_.dv) keys("cuda.standard.dv", Result::dv);  // dV = P^T dO
+    if (p_.dq) rows("cuda.standard.dq", Result::dq);  // dQ = scale dS K
+    if (p_.dk) keys("cuda.standard.dk", Result::dk);  // dK = scale dS^T Q
+    if (p_.dsink)
+      step("cuda.standard.dsink", sum_dsink, {.blocks = p_.heads, .threads = kGradientThreads}, p_, squares_);
     return status_;
   }
 
@@ -58,10 +53,10 @@ class Backward {
     const auto kernel = score_gradients_for<E>(p_);
     const Grid grid{.blocks = rows_of_heads(p_), .threads = threads_of_row(p_)};
     const bool twice = p_.dbias && p_.softcap > 0;
-    if (twice) step("standard.score_gradients", kernel, grid, p_, squares_, false);
-    if (!twice) step("standard.score_gradients", kernel, grid, p_, squares_, true);
-    if (p_.dbias) step("standard.dbias", sum_dbias<E>, grid_of_dbias(p_), p_, squares_);
-    if (twice) step("standard.score_gradients", kernel, grid, p_, squares_, true);
+    if (twice) step("cuda.standard.score_gradients", kernel, grid, p_, squares_, false);
+    if (!twice) step("cuda.standard.score_gradients", kernel, grid, p_, squares_, true);
+    if (p_.dbias) step("cuda.standard.dbias", sum_dbias<E>, grid_of_dbias(p_), p_, squares_);
+    if (twice) step("cuda.standard.score_gradients", kernel, grid, p_, squares_, true);
   }
 
   void pairs(const char* name, Result result) {

@@ -23,12 +23,6 @@ __global__ __launch_bounds__(kThreads) void merge_lse(const __grid_constant__ Pr
   write_element(p.lse, lse_offset(p.lse, s, i, h), merged_lse(own, prior));
 }
 
-Sizing size(const Problem& p, const Settings&) {
-  return {.query_rows = Tile<float>::kRows,
-          .keys = Tile<float>::kCols,
-          .workspace_bytes = static_cast<uint64_t>(lay_out(p, nullptr).bytes)};
-}
-
 bool merges_lse(const Problem& p) { return p.lse && p.prior_lse; }
 
 Status load_forward(const Problem& p, const Settings&) {
@@ -36,10 +30,10 @@ Status load_forward(const Problem& p, const Settings&) {
   return with_element(p.type, [&](auto element) {
     using E = decltype(element);
     Status status = load_hulls();
-    if (status.ok()) status = load_product<PairProduct<E>>("standard.scores");
-    if (status.ok()) status = load("standard.softmax", softmax_for<E>(p), 0);
-    if (status.ok()) status = load_product<RowProduct<E>>("standard.out");
-    if (status.ok() && merges_lse(p)) status = load("standard.merge_lse", merge_lse, 0);
+    if (status.ok()) status = load_product<PairProduct<E>>("cuda.standard.scores");
+    if (status.ok()) status = load("cuda.standard.softmax", softmax_for<E>(p), 0);
+    if (status.ok()) status = load_product<RowProduct<E>>("cuda.standard.out");
+    if (status.ok() && merges_lse(p)) status = load("cuda.standard.merge_lse", merge_lse, 0);
     return status;
   });
 }
@@ -49,19 +43,19 @@ Status launch_steps(const Problem& p, const Squares& squares, void* stream) {
   const Grid rows{.blocks = rows_of_heads(p), .threads = threads_of_row(p)};
   Status status = find_hulls(p, squares, stream);
   if (status.ok()) {  // S = scale Q K^T
-    status = launch_product<PairProduct<E>>("standard.scores", PairProduct<E>::blocks(p), p, squares, Result::scores,
-                                            stream);
+    status = launch_product<PairProduct<E>>("cuda.standard.scores", PairProduct<E>::blocks(p), p, squares,
+                                            Result::scores, stream);
   }
   if (status.ok()) {  // P = softmax(S)
-    status = launch("standard.softmax", softmax_for<E>(p), rows, stream, p, squares);
+    status = launch("cuda.standard.softmax", softmax_for<E>(p), rows, stream, p, squares);
   }
   if (status.ok()) {  // O = P V
-    status = launch_product<RowProduct<E>>("standard.out", RowProduct<E>::blocks(p, Result::out), p, squares,
+    status = launch_product<RowProduct<E>>("cuda.standard.out", RowProduct<E>::blocks(p, Result::out), p, squares,
                                            Result::out, stream);
   }
   if (status.ok() && merges_lse(p)) {
     const Grid all{.blocks = ceil_div(rows_of_heads(p), kThreads), .threads = kThreads};
-    status = launch("standard.merge_lse", merge_lse, all, stream, p, squares);
+    status = launch("cuda.standard.merge_lse", merge_lse, all, stream, p, squares);
   }
   return status;
 }

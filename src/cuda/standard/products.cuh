@@ -219,7 +219,13 @@ struct KeyProduct {
   }
 };
 
-// ---- Host: loads and launches. A library multiplies where it can.
+// ---- Host: size, loads and launches. A library multiplies where it can.
+
+inline Sizing size(const Problem& p, const Settings&) {
+  return {.query_rows = Tile<float>::kRows,
+          .keys = Tile<float>::kCols,
+          .workspace_bytes = static_cast<uint64_t>(lay_out(p, nullptr).bytes)};
+}
 
 template <class Product>
 Status load_product(const char* name) {

@@ -94,10 +94,11 @@ Squares lay_out(const Problem& p, char* workspace) {
   return q;
 }
 
-Status load_hulls() { return load("standard.hulls", hulls, 0); }
+Status load_hulls() { return load("cuda.standard.hulls", hulls, 0); }
 
 Status find_hulls(const Problem& p, const Squares& squares, void* stream) {
-  return launch("standard.hulls", hulls, {.blocks = p.batch * p.heads_kv, .threads = kThreads}, stream, p, squares);
+  return launch("cuda.standard.hulls", hulls, {.blocks = p.batch * p.heads_kv, .threads = kThreads}, stream, p,
+                squares);
 }
 
 }  // namespace tilewise::cuda::standard
