@@ -1,3 +1,4 @@
+#include "core/options.h"
 #include "cuda/standard/blaslt.h"
 #include "cuda/standard/library_products.h"
 
@@ -33,10 +34,7 @@ struct Product {
 // Every row sees a key, every key is seen, and nothing but the sizes says so. A library may multiply otherwise in
 // another batch.
 bool is_regular(const Problem& p) {
-  if (p.batch_invariant) return false;
-  if (p.packed_q || p.packed_k || p.seqused_q || p.seqused_k || p.leftpad_k || p.batch_index_k) return false;
-  if (p.bias || p.mask || p.key_begin || p.key_end || p.q_positions || p.k_positions) return false;
-  if (p.window_left != kUnbounded || p.window_right != kUnbounded || p.attention_chunk > 0) return false;
+  if (p.batch_invariant || has_lengths(p) || has_key_intervals(p) || p.bias || p.mask) return false;
   if (p.batch == 0 || p.max_rows == 0 || p.max_keys == 0) return false;
   if (!p.causal) return true;
   return p.top_left ? p.max_rows >= p.max_keys : p.max_rows <= p.max_keys;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/find_keys.h"
+#include "core/options.h"
 #include "cuda/common/scores.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/standard/pieces.cuh"
@@ -21,11 +22,6 @@ inline constexpr int kRowBlocksAtOnce = Terms ? 2 : 4;  // of a multiprocessor, 
 // much as a few pieces.
 inline int threads_of_row(const Problem& p) {
   return static_cast<int>(clamp(round_up(p.max_keys / (8 * kPiece), kWarp), kWarp, kMostThreadsOfRow));
-}
-
-// Whether scores are more than softmax_scale q.k of a key interval, or probabilities more than their exponentials.
-inline bool has_terms(const Problem& p) {
-  return p.softcap > 0 || p.bias || p.alibi_slopes || p.mask || p.dropout.threshold > 0;
 }
 
 // exp(x) as exact as the type of the probability can show.
