@@ -108,12 +108,8 @@ class Bench {
         failures_.emplace_back(kernel.empty() ? title_of(shape) : kernel + " " + title_of(shape), failure);
       }
     }
-    std::vector<const Call*> calls;
-    calls.reserve(contenders.size());
-    for (const Contender& contender : contenders) calls.push_back(&contender.call);
     const Effort effort{static_cast<double>(options_.milliseconds) * 1e-3, options_.runs};
-    const std::vector<Timing> timings = measure(calls, effort, step);
-    for (size_t i = 0; i < contenders.size(); ++i) add_measured(table_, workload, contenders[i], timings[i]);
+    add_timed(table_, workload, contenders, effort, step);
   }
 
   PlanOptions plan_options(const std::string& kernel) const {

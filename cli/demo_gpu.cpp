@@ -30,11 +30,7 @@ void demo_on_gpu(const DemoData& data, int64_t most_tokens, Table& table,
       }
       contenders.back().max_error = sampled_error(workload, contenders.back().call, kSampledRows);
     }
-    std::vector<const Call*> calls;
-    calls.reserve(contenders.size());
-    for (const Contender& contender : contenders) calls.push_back(&contender.call);
-    const std::vector<Timing> timings = measure(calls, kEffort, [](double) {});
-    for (size_t i = 0; i < contenders.size(); ++i) add_measured(table, workload, contenders[i], timings[i]);
+    add_timed(table, workload, contenders, kEffort, [](double) {});
   }
 }
 

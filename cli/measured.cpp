@@ -58,6 +58,15 @@ Table measured_table() {
                                {"device_bytes_model", "device memory", caption, as_size}}));
 }
 
+void add_timed(Table& table, const Workload& workload, const std::vector<Contender>& contenders, const Effort& effort,
+               const std::function<void(double done)>& step) {
+  std::vector<const Call*> calls;
+  calls.reserve(contenders.size());
+  for (const Contender& contender : contenders) calls.push_back(&contender.call);
+  const std::vector<Timing> timings = measure(calls, effort, step);
+  for (size_t i = 0; i < contenders.size(); ++i) add_measured(table, workload, contenders[i], timings[i]);
+}
+
 void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing) {
   const Shape& s = workload.shape;
   const Problem& problem = contender.call.prepared().problem();

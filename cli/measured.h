@@ -24,6 +24,9 @@ Contender first_run(const Workload& workload, Pass pass, const PlanOptions& opti
 std::optional<int64_t> bytes_moved(const Call& call);
 
 Table measured_table();
+// Times them in turns, and adds a row for each.
+void add_timed(Table& table, const Workload& workload, const std::vector<Contender>& contenders, const Effort& effort,
+               const std::function<void(double done)>& step);
 void add_measured(Table& table, const Workload& workload, const Contender& contender, const Timing& timing);
 
 }  // namespace tilewise::cli
