@@ -1,4 +1,4 @@
-// What the forward and the backward kernel share: copies of rows, and a warp's matrix product out of shared memory.
+// What kernels on tensor cores share: copies of rows, and a warp's matrix product out of shared memory.
 #pragma once
 
 #include "cuda/ptx/sm80.cuh"
