@@ -64,12 +64,13 @@ struct Choice {
 Choice choice_of(const Problem& p, const Settings& settings) {
   const int dim = padded_dim(p);
   if (multiplies_f32(p)) return {backward_f32_tile(dim), BackwardMask::general};
+  const int64_t shared_bytes = settings.fast_memory * static_cast<int64_t>(sizeof(float));
   const BackwardTile small = backward_tile(dim, 0);
-  const BackwardTile fitting = backward_tile(dim, settings.fast_memory * static_cast<int64_t>(sizeof(float)));
   if (has_terms(p)) return {small, BackwardMask::general};
   const bool window = p.window_left != kUnbounded || p.window_right != kUnbounded || p.attention_chunk > 0;
   const bool simple = !window && !p.leftpad_k && !p.key_begin && !p.key_end && !p.q_positions;
-  if (simple) return {fitting, BackwardMask::simple};
+  if (simple) return {backward_tile(dim, shared_bytes), BackwardMask::simple};
+  const BackwardTile fitting = backward_tile(dim, shared_bytes, false);
   return {fitting, fitting.shared_kbytes > small.shared_kbytes ? BackwardMask::ranges : BackwardMask::general};
 }
 

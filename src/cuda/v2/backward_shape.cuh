@@ -18,8 +18,13 @@ struct BackwardShape {
   static constexpr bool kLateDq = kTile.late_dq;
   static constexpr int64_t kSharedBytes = int64_t{kTile.shared_kbytes} << 10;
 
-  // A warp's parts of S^T and dP^T, of dK and dV, of dQ.
-  static constexpr int kOwnKeys = kTile.own_keys, kOwnQueries = kQueries * 32 / (kParts * kOwnKeys);
+  // A warp that shares its keys with no other keeps P^T and dS^T in registers, as operands: for 32 queries at a time.
+  static constexpr bool kAlone = kParts == 1;
+
+  // A warp's parts of S^T and dP^T in a round, of dK and dV, of dQ.
+  static constexpr int kOwnKeys = kTile.own_keys, kOwnQueries = kAlone ? 32 : kQueries * 32 / (kParts * kOwnKeys);
+  static constexpr bool kKeeps = kHeadDim <= 64 && !kAlone;  // has registers for what could be computed anew
+  static constexpr int kRounds = kAlone ? kQueries / kOwnQueries : 1;
   static constexpr int kOwnCols = kHeadDim / kParts;
   static constexpr int kDqRows = kTile.dq_rows, kDqRowParts = kQueries / kDqRows;
   static constexpr int kDqCols = kHeadDim / (kWarps / kDqRowParts);
@@ -40,7 +45,8 @@ struct BackwardStorage {
   };
   E k[T::kKeys][T::kPitch], v[T::kKeys][T::kPitch];  // later dK, dV
   Stage stage[T::kStages];
-  E p[T::kKeys][T::kProbPitch], ds[T::kDsBuffers][T::kKeys][T::kProbPitch];  // transposed: a row is a key
+  E p[T::kAlone ? 1 : T::kKeys][T::kProbPitch];  // transposed: a row is a key
+  E ds[T::kDsBuffers][T::kKeys][T::kProbPitch];
   ptx::Barrier full[T::kStages], free[T::kStages], ds_full[T::kDsBuffers], ds_free[T::kDsBuffers];
   int ticket;         // in order: which block of keys this is
   KeyBlock<T> block;  // for the end

@@ -9,7 +9,8 @@ namespace tilewise::cuda::v2 {
 struct BackwardTile {
   int head_dim;       // columns of Q, K, V and dO in shared memory: D and Dv are padded to it
   int warps;          // of a thread block
-  int parts;          // warps that share 32 keys: each sums 1/parts of the columns of their dK and dV in registers
+  int parts;          // warps that share 32 keys: each sums 1/parts of the columns of their dK and dV in registers.
+                      // Of one, P and dS stay there too, which saves a third of what is read from shared memory
   int queries;        // of a block of Q and dO
   int own_keys;       // rows of S^T that a warp makes: 32, so that a fragment of Q feeds two mma; 16 if queries are few
   int dq_rows;        // rows of dQ that a warp sums: 32, or 16 where the columns would not come out in sixteens
@@ -23,8 +24,10 @@ struct BackwardTile {
 };
 
 inline constexpr BackwardTile kBackwardTiles[] = {
-    // 227 KB: compute capability 9.0 and 10.0. 64 columns fit into 163 KB as well.
-    {64, 8, 2, 64, 32, 32, 3, true, 1, 163},
+    // 227 KB: compute capability 9.0 and 10.0. Alone, two blocks run side by side; a walk over ranges has no registers
+    // for it.
+    {64, 4, 1, 64, 32, 32, 2, false, 2, 227},
+    {64, 8, 2, 64, 32, 32, 3, true, 1, 227},
     {96, 8, 2, 64, 32, 16, 3, true, 1, 227},
     {128, 8, 2, 64, 32, 32, 3, true, 1, 227},
     {192, 8, 4, 64, 32, 32, 2, true, 1, 227},
@@ -52,10 +55,10 @@ constexpr BackwardTile backward_f32_tile(int head_dim) {
 }
 
 // `head_dim` is one of those above. Of too little memory, the smallest: a launch then fails and says so.
-constexpr BackwardTile backward_tile(int head_dim, int64_t shared_bytes) {
+constexpr BackwardTile backward_tile(int head_dim, int64_t shared_bytes, bool may_be_alone = true) {
   BackwardTile smallest = {};
   for (const BackwardTile& tile : kBackwardTiles) {
-    if (tile.head_dim != head_dim) continue;
+    if (tile.head_dim != head_dim || (tile.parts == 1 && !may_be_alone)) continue;
     if (int64_t{tile.shared_kbytes} << 10 <= shared_bytes) return tile;
     smallest = tile;
   }

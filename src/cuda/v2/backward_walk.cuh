@@ -1,5 +1,6 @@
 // The block of keys that a thread block owns, and its walk over the blocks of queries that may use them: from the last
-// block down, one query head after the other.
+// block down, one query head after the other. In order and causal it is from the first block up: all blocks of keys
+// start on the diagonal at once, and take their turns at a block of queries from there.
 #pragma once
 
 #include <climits>
@@ -23,13 +24,15 @@ struct KeyBlock {
   int diagonal;                        // causal: row i uses key j of the block if j + diagonal <= i
 
   KeyBlock() = default;
-  // `index`: those of one section of heads after each other, those with most queries first.
-  TILEWISE_DEVICE KeyBlock(const Problem& p, const BackwardWork& work, int index) {
+  // `index`: those of one section of heads after each other, those with most queries first; for a walk up last, as no
+  // block may wait for one that starts later.
+  TILEWISE_DEVICE KeyBlock(const Problem& p, const BackwardWork& work, int index, bool up = false) {
     const int heads_kv = int(p.heads_kv), per_section = work.section * work.key_blocks, section = index / per_section;
     const int within = index - section * per_section;
     const int width = min(work.section, int(p.batch) * heads_kv - section * work.section);
     const int pair = section * work.section + within % width;
-    number = ptx::uniform(within / width), first_key = number * T::kKeys;
+    number = ptx::uniform(up ? work.key_blocks - 1 - within / width : within / width);
+    first_key = number * T::kKeys;
     batch = ptx::uniform(pair / heads_kv), kv_head = ptx::uniform(pair % heads_kv);
     first_head = kv_head * work.group, end_head = first_head + work.group;
 
@@ -58,12 +61,19 @@ struct UsedKeys {
 template <class T>
 class SimpleWalk {
   using Block = KeyBlock<T>;
+  const Problem& p_;
+  const BackwardWork& work_;
   const bool causal_;
   const int m_begin_, m_end_;
 
+  TILEWISE_DEVICE bool up() const { return goes_up(p_, work_); }
+
  public:
-  TILEWISE_DEVICE SimpleWalk(const Problem& p, const BackwardWork&, const Block& block)
-      : causal_(p.causal),
+  static TILEWISE_DEVICE bool goes_up(const Problem& p, const BackwardWork& work) { return p.causal && work.in_order; }
+  TILEWISE_DEVICE SimpleWalk(const Problem& p, const BackwardWork& work, const Block& block)
+      : p_(p),
+        work_(work),
+        causal_(p.causal),
         m_begin_(p.causal ? max(0, block.diagonal) / T::kQueries : 0),
         m_end_((block.rows + T::kQueries - 1) / T::kQueries) {}
 
@@ -71,17 +81,22 @@ class SimpleWalk {
     return {0, causal_ ? min(block.keys_left, block.rows - block.diagonal) : block.keys_left};
   }
   TILEWISE_DEVICE QueryBlock first(const Block& block) const {
-    return {m_end_ - 1, m_begin_ < m_end_ ? block.first_head : block.end_head};
+    return {up() ? m_begin_ : m_end_ - 1, m_begin_ < m_end_ ? block.first_head : block.end_head};
   }
   TILEWISE_DEVICE QueryBlock after(const Block&, const QueryBlock& b) const {
+    if (up()) return b.m + 1 < m_end_ ? QueryBlock{b.m + 1, b.head} : QueryBlock{m_begin_, b.head + 1};
     return b.m > m_begin_ ? QueryBlock{b.m - 1, b.head} : QueryBlock{m_end_ - 1, b.head + 1};
   }
   // Whether every pair of the two blocks is live.
   TILEWISE_DEVICE bool is_whole(const Block& block, const QueryBlock& b) const {
     return used(block).end >= T::kKeys && (!causal_ || T::kKeys - 1 + block.diagonal <= b.m * T::kQueries);
   }
-  // How many blocks of keys before this one use the block of queries.
-  TILEWISE_DEVICE int turn(const Block& block, const QueryBlock&) const { return block.number; }
+  // How many blocks of keys add to the block of queries before this one.
+  TILEWISE_DEVICE int turn(const Block& block, const QueryBlock& b) const {
+    if (!up()) return block.number;
+    const int last_key = min(block.rows, (b.m + 1) * T::kQueries) - 1 - block.keyless_rows;
+    return min(last_key, block.first_key + block.keys_left - 1) / T::kKeys - block.number;
+  }
 };
 
 // Keys that some of a set of rows use, and those that all of them use: as core/mask.h's RowsRange, in 32 bits.
@@ -136,6 +151,7 @@ class RangeWalk {
   }
 
  public:
+  static TILEWISE_DEVICE bool goes_up(const Problem&, const BackwardWork&) { return false; }
   TILEWISE_DEVICE RangeWalk(const Problem& p, const BackwardWork& work, const Block&) : p_(p), work_(work) {}
 
   // `shared`: of the thread block, all threads of which call this.
