@@ -320,6 +320,8 @@ constexpr Counted kCounted[] = {
     {Algorithm::standard, Pass::forward, 4096, 128, 128, 128, 68'064'200 + 47'424'499 + 50'522'492},
     {Algorithm::v1, Pass::forward, 4096, 128, 32, 128, 62'485'673 + 36'188'109},
     {Algorithm::v1, Pass::backward, 4096, 128, 64, 128, 103'580'300 + 37'748'003},
+    {Algorithm::v2, Pass::forward, 4096, 128, 256, 64, 25'952'256 + 532'480},
+    {Algorithm::v2, Pass::backward, 4096, 128, 64, 128, 54'534'144 + 36'720'641},
 };
 
 TEST(Traffic, OnAGpuIsWithinATenthOfWhatWasCounted) {

@@ -205,6 +205,7 @@ TEST_P(Gradients, pytorch_41508) {
     if (i > 1) c.dout.set(0, b, i, h, d);
   });
   expect_like_reference(c, kernel());
+  if (IsSkipped()) return;
   expect_empty_row(c, 1, 3, 0);
   EXPECT_TRUE(all_finite(c.dq) && all_finite(c.dk) && all_finite(c.dv));
   EXPECT_EQ(c.dq.at(1, 3, 0, 0), 0);
@@ -221,6 +222,7 @@ TEST_P(Gradients, rocm_libraries_12227) {
     c.a.flags = TW_WINDOW_LEFT | TW_WINDOW_RIGHT, c.a.window_left = 127, c.a.window_right = 0;
     if (no_keys) c.a.seqused_k = used.view();
     expect_like_reference(c, kernel());
+    if (IsSkipped()) return;
     if (no_keys) expect_row(c, 0, 0, 0, 0, 2, 0);
   }
 }

@@ -16,6 +16,7 @@ TEST_P(Numerics, pytorch_103963) {
   mask.each([&](int64_t a, int64_t b, int64_t i, int64_t j) { mask.set(i < 4 && j < 4, a, b, i, j); });
   c.a.mask = mask.view();
   expect_like_reference(c, kernel());
+  if (IsSkipped()) return;
   for (int64_t i = 4; i < 8; ++i) {
     expect_empty_row(c, 0, i, 0);
     for (int64_t d = 0; d < 8; ++d) {
@@ -37,6 +38,7 @@ TEST_P(Numerics, pytorch_109517) {
     });
     c.a.bias = bias.view();
     expect_like_reference(c, kernel(), !one_row);
+    if (IsSkipped()) return;
     if (one_row) {
       for (int64_t d = 0; d < 64; ++d) {
         double sum = 0;
@@ -108,6 +110,7 @@ TEST_P(Numerics, llama_cpp_6438) {
     for (int64_t j = 0; j < keys; ++j) bias.set(j < first ? -kInf : 0, 0, 0, 0, j);
     c.a.bias = bias.view();
     expect_like_reference(c, kernel());
+    if (IsSkipped()) return;
     if (first == 299) expect_mean(c, 0, 0, 0, 299, 300, c.lse.at(0, 0, 0));
   }
 }
@@ -154,6 +157,7 @@ TEST_P(Numerics, pytorch_196678) {
         for (int64_t j = 0; j < n; ++j) mask.set(1, 0, 0, 0, j);
         if (masked) c.a.mask = mask.view();
         expect_like_reference(c, kernel());
+        if (IsSkipped()) return;
         EXPECT_TRUE(all_finite(c.dq) && all_finite(c.dk) && all_finite(c.dv));
       }
 }
