@@ -1,5 +1,5 @@
-// Cases for tiles of tensor cores: 16-bit types, head sizes that are multiples of 8, lengths around blocks of 32 to 256
-// rows and keys. all_cases() has few of these, since it is made for vectors.
+// Cases for tiles of tensor cores: 16-bit types and some fp32, head sizes that are multiples of 8, lengths around
+// blocks of 32 to 256 rows and keys. all_cases() has few of these, since it is made for vectors.
 #include <algorithm>
 #include <array>
 
@@ -160,6 +160,44 @@ void add_many_tiles(List& list) {
   }
 }
 
+// fp32 has tiles of its own, and multiplies 16 bits too where O is in fp32.
+void add_fp32(List& list) {
+  for (const int64_t dim : kHeadDims) {
+    for (const int64_t n : {15, 16, 17, 33, 63, 64, 65, 130}) {
+      Case c = shape(list, 1, n, 145 - n, 2, 1, dim);
+      c.type = Type::f32, c.causal = n % 2 == 0;
+      list.push_back(c);
+    }
+    for (const Option& option : all_options()) {
+      Case c = shape(list, 2, 70, 100, 2, 1, dim);
+      option(c);
+      c.type = Type::f32, c.fp32_gradients = c.accumulate, c.fp32_out = c.prior;
+      list.push_back(c);
+    }
+    Case c = shape(list, 2, 150, 150, 4, 1, dim);
+    c.type = Type::f32, c.deterministic = c.causal = c.accumulate = c.dlse = true;
+    list.push_back(c);
+    c = shape(list, 2, 70, 100, 2, 1, dim);
+    c.fp32_out = c.causal = true;
+    list.push_back(c);
+  }
+}
+
+// Tiles of dbias, along the axes that repeat and those that do not.
+void add_bias(List& list) {
+  for (const char* axes : {"1111", "b111", "1h11", "11q1", "111k", "11qk", "b1qk", "1hqk", "bhqk", "bhq1", "bh1k"}) {
+    Case c = shape(list, 2, 130, 200, 4, 2, 72);
+    c.bias = axes, c.dbias = true;
+    list.push_back(c);
+    c.type = c.bias_type = kTypes[list.size() % 2], c.value_dim = 136, c.causal = c.deterministic = true;
+    list.push_back(c);
+    c.type = Type::f32, c.softcap = 2;
+    list.push_back(c);
+    c.packed_q = {70, 0, 130}, c.packed_k = {64, 10, 200}, c.batch = 3, c.softcap = 0;
+    list.push_back(c);
+  }
+}
+
 // All options together, at random.
 void add_random(List& list) {
   constexpr uint64_t kSeed = 2026;
@@ -188,6 +226,8 @@ List make_tile_cases() {
   add_groups(list);
   add_masks(list);
   add_many_tiles(list);
+  add_fp32(list);
+  add_bias(list);
   add_random(list);
   return list;
 }

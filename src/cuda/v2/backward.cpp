@@ -147,7 +147,6 @@ void refuse(const Problem& p, Text& reason) {
   if (dim == 0 || p.head_dim % kStep != 0 || p.value_dim % kStep != 0) {
     return reason.format("head sizes %lld and %lld: multiples of 8, 256 at most", ll(p.head_dim), ll(p.value_dim));
   }
-  if (p.dbias) return reason.format("it has no dbias");
   if (work_rows(p) > kMost || p.total_keys > kMost) return reason.format("more than 2^30 rows or keys");
   if (p.batch * p.heads > kMost) return reason.format("more than 2^30 heads");
   for (const auto& [name, tensor] : {std::pair<const char*, const Tensor&>{"q", p.q},
