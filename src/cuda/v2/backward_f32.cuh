@@ -17,10 +17,11 @@ struct BackwardF32Shape {
   static constexpr BackwardTile c = backward_f32_tile(D);
   static constexpr int kHeadDim = D, kWarps = c.warps, kThreads = c.threads(), kKeys = c.keys(), kQueries = c.queries;
 
-  // Warps share 16 keys: each has a part of the queries of their S^T, and of the columns of their dK and dV. A warp has
-  // 16 rows of dQ, and a part of its columns.
+  // Warps share 16 keys: half of them make S^T, the others dP^T, each of a part of the queries; then each sums a part
+  // of the columns of dK and dV. A warp has 16 rows of dQ, and a part of its columns.
   static constexpr int kSharers = 16 * kWarps / kKeys;
-  static constexpr int kOwnQueries = kQueries / kSharers, kOwnCols = D / kSharers;
+  static constexpr int kOwnQueries = 2 * kQueries / kSharers, kOwnCols = D / kSharers;
+  static constexpr int kFinishQueries = kOwnQueries > 8 ? kOwnQueries / 2 : 8;
   static constexpr int kDqRowParts = kQueries / 16, kDqCols = D * kDqRowParts / kWarps;
   static_assert(kOwnQueries % 8 == 0 && kOwnCols % 8 == 0 && kDqCols % 8 == 0);
 
@@ -36,6 +37,7 @@ struct BackwardF32Storage {
   float q[T::kQueries][T::kPitch], dout[T::kQueries][T::kPitch];
   float p[T::kKeys][T::kProbPitch], ds[T::kKeys][T::kProbPitch];  // transposed: a row is a key
   float lse[T::kQueries], delta[T::kQueries];
+  KeyBlock<T> block;
   Sequence sequence;
   UsedKeys used;
   int ticket;  // in order: which block of keys this is
@@ -45,19 +47,19 @@ struct BackwardF32Storage {
 template <class T>
 class BackwardF32 {
   using Storage = BackwardF32Storage<T>;
-  using Pairs = float[1][T::kOwnQueries / 8][4];  // key lane / 4 + i / 2 * 8, query 8 n + lane % 4 * 2 + i % 2
-  using Gradient = float[T::kOwnCols / 8][4];     // [columns / 8]: key likewise, column 8 n + lane % 4 * 2 + i % 2
+  // Key lane / 4 + i / 2 * 8, query or column 8 n + lane % 4 * 2 + i % 2.
+  using Products = float[1][T::kOwnQueries / 8][4];
+  using Finished = float[1][T::kFinishQueries / 8][4];
+  using Gradient = float[T::kOwnCols / 8][4];
 
  public:
-  TILEWISE_DEVICE BackwardF32(const Problem& problem, const BackwardWork& workspace, Storage& storage, int index)
-      : p(problem), work(workspace), smem(storage), block(problem, workspace, index), blocks(p, work, block) {}
-
-  TILEWISE_DEVICE bool has_keys() const { return block.keys_left > 0; }
+  TILEWISE_DEVICE BackwardF32(const Problem& problem, const BackwardWork& workspace, Storage& storage)
+      : p(problem), work(workspace), smem(storage) {}
 
   TILEWISE_DEVICE void walk() {
     if (threadIdx.x == 0) smem.sequence = find_sequence(p, block.batch);
-    used = blocks.used(block, smem.used);
-    copy_keys();
+    const UsedKeys used = blocks.used(block, smem.used);
+    copy_keys(used);
     for (QueryBlock here = blocks.first(block), next; here.head < block.end_head; here = next) {
       const bool whole = blocks.is_whole(block, here);
       next = blocks.after(block, here);
@@ -87,7 +89,10 @@ class BackwardF32 {
   static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
   static TILEWISE_DEVICE int warp() { return threadIdx.x / 32; }
   static TILEWISE_DEVICE int first_key() { return warp() / T::kSharers * 16; }
-  static TILEWISE_DEVICE int first_query() { return warp() % T::kSharers * T::kOwnQueries; }
+  static TILEWISE_DEVICE int first_query() { return warp() % T::kSharers / 2 * T::kOwnQueries; }
+  static TILEWISE_DEVICE bool makes_dp() { return warp() % 2; }
+  static TILEWISE_DEVICE int own_key() { return first_key() + lane() / 4; }
+  static TILEWISE_DEVICE int own_query() { return first_query() + lane() % 4 * 2; }
   static TILEWISE_DEVICE int own_col() { return warp() % T::kSharers * T::kOwnCols; }
   static TILEWISE_DEVICE int dq_row() { return warp() % T::kDqRowParts * 16; }
   static TILEWISE_DEVICE int dq_col() { return warp() / T::kDqRowParts * T::kDqCols; }
@@ -104,7 +109,7 @@ class BackwardF32 {
 
   // ---- Copies. Keys and rows that nobody uses become zeros.
 
-  TILEWISE_DEVICE void copy_keys() {
+  TILEWISE_DEVICE void copy_keys(const UsedKeys& used) {
     const auto is_used = [&](int key) { return key >= used.begin && key < used.end; };
     copy_rows<T::kThreads, T::kHeadDim>(smem.k, p.k, p.k.offset(block.k_slot, block.first_token, block.kv_head), 0,
                                         is_used);
@@ -128,38 +133,56 @@ class BackwardF32 {
 
   // ---- The steps of a block of queries.
 
-  // S^T = K Q^T, dP^T = V dO^T; then P and dS to shared memory.
+  // S^T = K Q^T and dP^T = V dO^T, then P and dS of them; all by way of shared memory.
   TILEWISE_DEVICE void make_ds(const QueryBlock& b, bool whole) {
-    Pairs s = {}, dp = {};
-    multiply_rows(s, smem.k, smem.q);
-    multiply_rows(dp, smem.v, smem.dout);
-    const int query = first_query() + lane() % 4 * 2, key = first_key() + lane() / 4;
-    PairTerms<1, T::kOwnQueries / 8> terms(p, smem.sequence, b.head, block.first_key + key, b.m * T::kQueries + query);
+    make_products();
+    ptx::named_sync(1 + warp() / T::kSharers, 32 * T::kSharers);
+    const int key = own_key(), query = own_query() + (makes_dp() ? T::kFinishQueries : 0);
+    if (query >= first_query() + T::kOwnQueries) return;
+    Finished s, dp;
+    each_two(smem.p, s, query, [](float2& at, float& x, float& y) { x = at.x, y = at.y; });
+    each_two(smem.ds, dp, query, [](float2& at, float& x, float& y) { x = at.x, y = at.y; });
+    PairTerms<1, T::kFinishQueries / 8> terms(p, smem.sequence, b.head, block.first_key + key,
+                                              b.m * T::kQueries + query);
     terms.finish(s, dp, &smem.delta[query]);
     if (!whole) mask(s, b, key, query);
     terms.exponentiate(s, dp, &smem.lse[query]);
+    store_pairs(smem.p, s, query);
+    store_pairs(smem.ds, dp, query);
+  }
+
+  // Into the places of P and dS.
+  TILEWISE_DEVICE void make_products() {
+    const bool of_dp = makes_dp();
+    const auto& queries = of_dp ? smem.dout : smem.q;
+    const auto& keys = reinterpret_cast<const float(&)[16][T::kPitch]>((of_dp ? smem.v : smem.k)[first_key()]);
+    Products x = {};
+    multiply_f32<T::kHeadDim / 8, 1>(
+        x[0], [&](int step, float(&a)[4]) { load_a_f32(a, keys, step * 8); },
+        [&](int step, int n, float(&b)[2]) { load_rows_f32(b, queries, first_query() + n * 8, step * 8); });
+    store_pairs(of_dp ? smem.ds : smem.p, x, own_query());
+  }
+
+  // visit(place of two pairs in shared memory, first, second) for those of x, whose first query is given.
+  using ProbRows = float[T::kKeys][T::kProbPitch];
+  template <int N, class Visit>
+  TILEWISE_DEVICE void each_two(ProbRows& rows, float (&x)[1][N][4], int query, Visit visit) {
 #pragma unroll
-    for (int n = 0; n < T::kOwnQueries / 8; ++n) {
+    for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        *reinterpret_cast<float2*>(&smem.p[key + r * 8][query + n * 8]) = {s[0][n][r * 2], s[0][n][r * 2 + 1]};
-        *reinterpret_cast<float2*>(&smem.ds[key + r * 8][query + n * 8]) = {dp[0][n][r * 2], dp[0][n][r * 2 + 1]};
+        visit(*reinterpret_cast<float2*>(&rows[own_key() + r * 8][query + n * 8]), x[0][n][r * 2], x[0][n][r * 2 + 1]);
       }
     }
   }
-
-  using KeyRows = float[T::kKeys][T::kPitch];
-  using QueryRows = float[T::kQueries][T::kPitch];
-  TILEWISE_DEVICE void multiply_rows(Pairs& x, const KeyRows& keys, const QueryRows& queries) {
-    const auto& own = reinterpret_cast<const float(&)[16][T::kPitch]>(keys[first_key()]);
-    multiply_f32<T::kHeadDim / 8, 1>(
-        x[0], [&](int step, float(&a)[4]) { load_a_f32(a, own, step * 8); },
-        [&](int step, int n, float(&b)[2]) { load_rows_f32(b, queries, first_query() + n * 8, step * 8); });
+  template <int N>
+  TILEWISE_DEVICE void store_pairs(ProbRows& to, float (&x)[1][N][4], int query) {
+    each_two(to, x, query, [](float2& at, float& x, float& y) { at = {x, y}; });
   }
 
-  TILEWISE_DEVICE void mask(Pairs& s, const QueryBlock& b, int key, int query) {
+  TILEWISE_DEVICE void mask(Finished& s, const QueryBlock& b, int key, int query) {
 #pragma unroll
-    for (int n = 0; n < T::kOwnQueries / 8; ++n) {
+    for (int n = 0; n < T::kFinishQueries / 8; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int2 live = live_keys_of(b, query + n * 8 + j);
@@ -219,9 +242,8 @@ class BackwardF32 {
   const Problem& p;
   const BackwardWork& work;
   Storage& smem;
-  const KeyBlock<T> block;
-  RangeWalk<T> blocks;
-  UsedKeys used;
+  const KeyBlock<T>& block = smem.block;
+  RangeWalk<T> blocks{p, work, block};
   Gradient dk = {}, dv = {};
 };
 
@@ -234,8 +256,11 @@ __global__ __launch_bounds__(T::kThreads, T::c.blocks) void backward_f32(const _
     if (threadIdx.x == 0) smem.ticket = atomicAdd(work.ticket, 1);
     __syncthreads();
   }
-  BackwardF32<T> backward(p, work, smem, ptx::uniform(work.in_order ? smem.ticket : static_cast<int>(blockIdx.x)));
-  if (!backward.has_keys()) return;
+  const KeyBlock<T> block(p, work, ptx::uniform(work.in_order ? smem.ticket : static_cast<int>(blockIdx.x)));
+  if (block.keys_left <= 0) return;
+  if (threadIdx.x == 0) smem.block = block;
+  __syncthreads();
+  BackwardF32<T> backward(p, work, smem);
   backward.walk();
   backward.store();
 }

@@ -40,11 +40,11 @@ inline constexpr BackwardTile kBackwardTiles[] = {
     {256, 4, 4, 32, 16, 32, 1, false, 2, 99},
 };
 
-// fp32: a warp makes 16 rows of S^T and of dQ, and two thread blocks fit into 227 KB.
+// fp32: a warp makes 16 rows of S^T or of dP^T, and 16 of dQ. Two thread blocks and more fit into 227 KB.
 inline constexpr BackwardTile kBackwardF32Tiles[] = {
-    {64, 4, 2, 32, 16, 16, 1, false, 2, 99},  {96, 4, 2, 32, 16, 16, 1, false, 2, 99},
-    {128, 4, 2, 16, 16, 16, 1, false, 2, 99}, {192, 4, 4, 16, 16, 16, 1, false, 2, 99},
-    {256, 2, 4, 16, 16, 16, 1, false, 3, 99},
+    {64, 8, 4, 32, 16, 16, 1, false, 2, 99},  {96, 8, 4, 32, 16, 16, 1, false, 2, 99},
+    {128, 8, 4, 16, 16, 16, 1, false, 2, 99}, {192, 8, 8, 16, 16, 16, 1, false, 2, 99},
+    {256, 4, 8, 16, 16, 16, 1, false, 3, 99},
 };
 
 constexpr BackwardTile backward_f32_tile(int head_dim) {
