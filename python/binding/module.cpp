@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include "binding/calls.h"
+#include "binding/eager.h"
 #include "binding/look.h"
 #include "binding/options.h"
 
@@ -22,7 +23,9 @@ NB_MODULE(_core, m) {
   m.def("info", info);
   m.def("traffic", traffic, any("q"), any("k"), any("v"), any("backward"), nb::arg("heads_first"), any("fast_memory"),
         nb::arg("options"));
-  m.def("look", look, nb::arg("tensors"), nb::arg("tensor_type"), nb::arg("parameter_type"));
+  m.def("eager", eager, any("q"), any("k"), any("v"), any("with_lse"), nb::arg("heads_first"), nb::arg("options"),
+        nb::arg("openmp"), nb::arg("torch"));
+  m.def("look", nb::overload_cast<const nb::tuple&, nb::handle, nb::handle>(look), nb::arg("tensors"), nb::arg("tensor_type"), nb::arg("parameter_type"));
   m.attr("PLAIN") = static_cast<int>(kPlain);
   m.attr("GRAD") = static_cast<int>(kGrad);
   m.attr("STRIDES") = static_cast<int>(kStrides);

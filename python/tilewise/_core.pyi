@@ -34,6 +34,22 @@ STRIDES: int
 def look(tensors: tuple[Any, ...], tensor_type: type, parameter_type: type, /) -> int:
     """PLAIN and the others, or-ed, of PyTorch's tensors that lend by the C exchange API; 0 if they are not plain."""
 
+def eager(
+    q: Any,
+    k: Any,
+    v: Any,
+    with_lse: bool,
+    heads_first: bool,
+    options: Mapping[str, object],
+    openmp: int,
+    torch: tuple[Any, ...],
+    /,
+) -> Any:
+    """`forward` into new tensors of PyTorch; None, and nothing done, unless they are plain and nothing looks on.
+
+    `torch` is a `tilewise._torch_calls.Torch`.
+    """
+
 def forward(
     q: Any,
     k: Any,

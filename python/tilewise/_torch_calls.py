@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._C import _get_tracing_state, _is_any_autocast_enabled, _len_torch_dispatch_stack
+from torch._C._functorch import peek_interpreter_stack
+from torch.nn import Parameter
 
 from tilewise import _core
 
@@ -95,6 +98,28 @@ def empty_lse(q: Tensor, heads_first: bool) -> Tensor:
     *outer, first, second, _ = q.shape
     heads, tokens = (first, second) if heads_first and q.dim() == 4 else (second, first)
     return q.new_empty((*outer, heads, tokens), dtype=torch.float32)
+
+
+class Torch(NamedTuple):
+    """What `_core.eager` asks of torch, which it knows by this order."""
+
+    tensor: type = Tensor
+    parameter: type = Parameter
+    watchers: tuple[Callable[[], object], ...] = (
+        peek_interpreter_stack,
+        _len_torch_dispatch_stack,
+        _get_tracing_state,
+        _is_any_autocast_enabled,
+    )
+    is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
+    threads: Callable[[], int] = torch.get_num_threads
+    empty_like: Callable[[Tensor], Tensor] = torch.empty_like
+    empty_along: Callable[[Tensor, int], Tensor] = empty_along
+    empty_lse: Callable[[Tensor, bool], Tensor] = empty_lse
+    workspace: Callable[[Tensor, int], Tensor] = _workspace
+
+
+TORCH = Torch()
 
 
 def forward(

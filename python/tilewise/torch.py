@@ -17,12 +17,13 @@ from torch import Tensor
 from torch._C import _get_tracing_state, _is_any_autocast_enabled, _len_torch_dispatch_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 
 from tilewise import _torch_calls as calls
 from tilewise import _torch_ops as ops
 from tilewise._attention import Layout, dtype_name, heads_first
-from tilewise._core import GRAD, PLAIN, STRIDES, look
+from tilewise._core import GRAD, PLAIN, STRIDES, eager, look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,10 @@ def attention(
             second derivatives.
     """
     is_heads_first = heads_first(layout)
+    if out is None and lse is None and out_dtype is None and not is_dynamo_compiling() and forward_ad._current_level < 0:
+        result = eager(q, k, v, return_lse, is_heads_first, options, calls.Host.openmp, calls.TORCH)
+        if result is not None:
+            return result
     seen = _look(q, k, v, options)
     plain = bool(seen & PLAIN)
     if _is_any_autocast_enabled():
@@ -269,7 +274,7 @@ def _refuse_tangents(arguments: Mapping[str, Any]) -> None:
 
 def _is_watched() -> bool:
     """Whether a compiler, a dispatch mode or a trace has to see the operation."""
-    if torch.compiler.is_dynamo_compiling():
+    if is_dynamo_compiling():
         return True
     if peek_interpreter_stack() is not None:
         raise NotImplementedError(NO_TRANSFORMS)

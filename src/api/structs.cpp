@@ -8,12 +8,12 @@ namespace {
 
 constexpr uint32_t kLargestStruct = 1 << 16;  // above it struct_size was never written: reading on would be unsafe
 
-thread_local Text last_error;
+thread_local char last_error[sizeof(Text::chars)] = {};
 
 }  // namespace
 
 tw_status report(const Status& status) {
-  if (!status.ok()) last_error = status.message;
+  if (!status.ok()) std::strcpy(last_error, status.message.chars);
   return status.code;
 }
 
@@ -41,7 +41,7 @@ Status take_struct(const char* name, const void* given, void* result, uint32_t s
 
 extern "C" {
 
-const char* tw_last_error(void) { return tilewise::api::last_error.chars; }
+const char* tw_last_error(void) { return tilewise::api::last_error; }
 
 uint32_t tw_version(void) { return TW_VERSION; }
 

@@ -20,37 +20,47 @@ int shortest_stride(const Tensor& tensor, uint32_t done) {
   return found;
 }
 
-// The bytes between the lowest and the highest element of equal tensors at a stride, and whether there are surely no
-// others between them.
-struct Footprint {
-  uintptr_t begin, end;
-  bool gapless;
-
-  explicit Footprint(const Tensor& tensor, Parts parts = {}) {
-    struct Axis {
-      int64_t stride, extent;
-    };
-    Axis axes[5] = {{parts.stride, parts.count}};
-    for (int axis = 0; axis < 4; ++axis) axes[axis + 1] = {tensor.stride[axis], tensor.shape[axis]};
-    std::sort(axes, axes + 5, [](Axis a, Axis b) { return std::abs(a.stride) < std::abs(b.stride); });
+// The bytes between the lowest and the highest element of equal tensors at a stride.
+class Footprint {
+ public:
+  explicit Footprint(const Tensor& tensor, Parts parts = {}) : axes_{{parts.stride, parts.count}} {
+    for (int axis = 0; axis < 4; ++axis) axes_[axis + 1] = {tensor.stride[axis], tensor.shape[axis]};
     int64_t low = 0, high = 0;
-    gapless = true;
-    for (const auto& [stride, extent] : axes) {
-      if (extent == 1) continue;
-      gapless = gapless && std::abs(stride) <= high - low + 1;
-      (stride < 0 ? low : high) += stride * (extent - 1);
-    }
+    for (const auto& [stride, extent] : axes_) (stride < 0 ? low : high) += stride * (extent - 1);
     const auto data = reinterpret_cast<uintptr_t>(tensor.data);
-    begin = data + static_cast<uintptr_t>(low * size_of(tensor.type));
-    end = data + static_cast<uintptr_t>((high + 1) * size_of(tensor.type));
+    begin_ = data + static_cast<uintptr_t>(low * size_of(tensor.type));
+    end_ = data + static_cast<uintptr_t>((high + 1) * size_of(tensor.type));
   }
-
-  bool meets(uintptr_t byte) const { return byte >= begin && byte < end; }
 
   bool shares_with(const Footprint& other) const {
-    return (gapless && (meets(other.begin) || meets(other.end - 1))) ||
-           (other.gapless && (other.meets(begin) || other.meets(end - 1)));
+    if (begin_ >= other.end_ || other.begin_ >= end_) return false;
+    return ((meets(other.begin_) || meets(other.end_ - 1)) && is_gapless()) ||
+           ((other.meets(begin_) || other.meets(end_ - 1)) && other.is_gapless());
   }
+
+ private:
+  struct Axis {
+    int64_t stride, extent;
+  };
+
+  bool meets(uintptr_t byte) const { return byte >= begin_ && byte < end_; }
+
+  // Whether there are surely no other bytes between the elements.
+  bool is_gapless() const {
+    Axis axes[5];
+    std::copy(axes_, axes_ + 5, axes);
+    std::sort(axes, axes + 5, [](Axis a, Axis b) { return std::abs(a.stride) < std::abs(b.stride); });
+    int64_t reach = 0;
+    for (const auto& [stride, extent] : axes) {
+      if (extent == 1) continue;
+      if (std::abs(stride) > reach + 1) return false;
+      reach += std::abs(stride) * (extent - 1);
+    }
+    return true;
+  }
+
+  Axis axes_[5];
+  uintptr_t begin_, end_;
 };
 
 bool same_view(const Tensor& a, const Tensor& b) {

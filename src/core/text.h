@@ -6,8 +6,9 @@
 namespace tilewise {
 
 struct Text {
-  char chars[384] = {};
+  char chars[384];  // as far as its end; a call makes many that stay empty, so the rest is left as it is
 
+  Text() { chars[0] = 0; }
   bool empty() const { return chars[0] == 0; }
   // printf's rules; what does not fit is cut.
   [[gnu::format(printf, 2, 3)]] void format(const char* pattern, ...);

@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <iterator>
+
 #include "core/fields.h"
 
 namespace tilewise::cuda {
@@ -18,21 +20,43 @@ auto find_pointer_query() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
   const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found);
+      cudaGetDriverEntryPointByVersion("cuPointerGetAttributes", &function, 12000, cudaEnableDefault, &found);
   if (error != cudaSuccess) (void)cudaGetLastError();
-  return reinterpret_cast<decltype(&cuPointerGetAttribute)>(function);
+  return reinterpret_cast<decltype(&cuPointerGetAttributes)>(function);
 }
 
-// Says yes to what it is sure of.
-bool is_memory_of(int32_t gpu, const void* data) {
-  static const auto query = find_pointer_query();
-  int ordinal = -1;
-  const auto address = reinterpret_cast<CUdeviceptr>(data);
-  return query && query(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS && ordinal == gpu;
-}
+// Where memory of a GPU lies. Tensors of a framework often share an allocation, which is then asked for once a call.
+class Allocation {
+ public:
+  explicit Allocation(int32_t gpu) : gpu_(gpu) {}
 
+  // Says yes to what it is sure of.
+  bool holds(const void* data) {
+    const auto address = reinterpret_cast<CUdeviceptr>(data);
+    return address - begin_ < bytes_ || (find(address) && address - begin_ < bytes_);
+  }
+
+ private:
+  bool find(CUdeviceptr address) {
+    static const auto query = find_pointer_query();
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                        CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    int ordinal = -1;
+    void* answers[] = {&ordinal, &begin_, &bytes_};
+    const bool answered = query && query(std::size(attributes), attributes, answers, address) == CUDA_SUCCESS;
+    if (!answered || ordinal != gpu_) bytes_ = 0;
+    return bytes_ > 0;
+  }
+
+  int32_t gpu_;
+  CUdeviceptr begin_ = 0;
+  size_t bytes_ = 0;
+};
+
+// Names what is wrong with a pointer that is not surely right.
 Status check_pointer(const char* name, const void* data, int32_t gpu) {
-  if (is_memory_of(gpu, data)) return {};
+  const Current current(gpu);
+  if (Status status = current.status(); !status.ok()) return status;
   cudaPointerAttributes attributes{};
   const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
   if (error != cudaSuccess) return status_of(error, "looking at %s.data", name);
@@ -54,13 +78,16 @@ bool has_elements(const Tensor& tensor) {
 }  // namespace
 
 Status check_memory(const Problem& problem, const Launch& launch) {
-  const Current current(problem.device_index);
-  Status status = current.status();
+  Allocation allocation(problem.device_index);
+  Status status;
+  const auto check = [&](const char* name, const void* data) {
+    if (status.ok() && !allocation.holds(data)) status = check_pointer(name, data, problem.device_index);
+  };
   each_tensor(problem, [&](const char* name, const Tensor& tensor, Role) {
-    if (status.ok() && has_elements(tensor)) status = check_pointer(name, tensor.data, problem.device_index);
+    if (has_elements(tensor)) check(name, tensor.data);
   });
-  if (status.ok() && launch.workspace) status = check_pointer("exec.workspace", launch.workspace, problem.device_index);
-  if (status.ok() && launch.fault) status = check_pointer("exec.fault", launch.fault, problem.device_index);
+  if (launch.workspace) check("exec.workspace", launch.workspace);
+  if (launch.fault) check("exec.fault", launch.fault);
   return status;
 }
 

@@ -72,6 +72,16 @@ def test_as_many_as_torch_is_set_to() -> None:
     assert counts == "0\n2\n"
 
 
+def test_as_many_where_nothing_is_recorded() -> None:
+    counts = output_of("""
+        y = x.detach()
+        print(started(lambda: tilewise.torch.attention(y, y, y)))
+        torch.set_num_threads(3)
+        print(started(lambda: tilewise.torch.attention(y, y, y)))
+    """)
+    assert counts == "0\n2\n"
+
+
 @pytest.mark.parametrize(("options", "count"), [({}, 4), ({"threads": 2}, 2), ({"threads": 0}, 4)])
 def test_count(options: dict[str, int], count: int, four_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the library is asked for: the option before torch's number."""
@@ -83,6 +93,7 @@ def test_count(options: dict[str, int], count: int, four_threads: None, monkeypa
         return real(*arguments)
 
     monkeypatch.setattr(_core, "forward", forward)
+    monkeypatch.setattr(tilewise.torch, "eager", lambda *_: None)  # which asks in the same way
     tilewise.torch.attention(*[inputs()] * 3, **options)
     assert asked == [count]
 

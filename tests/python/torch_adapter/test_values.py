@@ -18,6 +18,7 @@ from cases import CASES, HK, SK, B, Case
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Straight to the library, or by torch.ops as under a compiler."""
     if request.param == "operator":
+        monkeypatch.setattr(tilewise.torch, "eager", lambda *_: None)
         monkeypatch.setattr(tilewise.torch, "_is_watched", lambda: True)
     return str(request.param)
 
