@@ -14,8 +14,8 @@ enum Part : Py_ssize_t {
   kParameter,
   kWatchers,  // a tuple of functions: their answers are all false where nothing looks on
   kIsGradEnabled,
-  kThreads,    // ()
-  kEmptyLike,  // (q)
+  kThreads,     // ()
+  kEmptyLike,   // (q)
   kEmptyAlong,  // (q, width)
   kEmptyLse,    // (q, heads_first)
   kWorkspace,   // (q, bytes)
@@ -88,7 +88,8 @@ nb::object eager(nb::handle q, nb::handle k, nb::handle v, nb::handle with_lse, 
   const bool is_like_q = query.is_row_major && query.width == value.width;
   const nb::object out = is_like_q ? torch[kEmptyLike](q) : torch[kEmptyAlong](q, value.width);
   const nb::object lse = with_lse.is(Py_True) ? torch[kEmptyLse](q, heads_first) : nb::none();
-  if (query.on_gpu) return forward(q, k, v, out, lse, nb::none(), heads_first, options, 0, 0, nb::none(), torch[kWorkspace]);
+  if (query.on_gpu)
+    return forward(q, k, v, out, lse, nb::none(), heads_first, options, 0, 0, nb::none(), torch[kWorkspace]);
   const int threads = number_of<int32_t>(nb::object(torch[kThreads]()), "threads");
   return forward(q, k, v, out, lse, nb::none(), heads_first, options, openmp, threads, nb::none(), nb::none());
 }

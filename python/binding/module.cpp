@@ -25,7 +25,8 @@ NB_MODULE(_core, m) {
         nb::arg("options"));
   m.def("eager", eager, any("q"), any("k"), any("v"), any("with_lse"), nb::arg("heads_first"), nb::arg("options"),
         nb::arg("openmp"), nb::arg("torch"));
-  m.def("look", nb::overload_cast<const nb::tuple&, nb::handle, nb::handle>(look), nb::arg("tensors"), nb::arg("tensor_type"), nb::arg("parameter_type"));
+  m.def("look", nb::overload_cast<const nb::tuple&, nb::handle, nb::handle>(look), nb::arg("tensors"),
+        nb::arg("tensor_type"), nb::arg("parameter_type"));
   m.attr("PLAIN") = static_cast<int>(kPlain);
   m.attr("GRAD") = static_cast<int>(kGrad);
   m.attr("STRIDES") = static_cast<int>(kStrides);

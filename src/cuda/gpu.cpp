@@ -1,5 +1,7 @@
 #include "cuda/gpu.h"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdarg>
@@ -50,6 +52,34 @@ void say_why_none(cudaError_t error, Text& why) {
   } else {
     why.format("the NVIDIA driver answers: %s", cudaGetErrorString(error));
   }
+}
+
+struct Contexts {
+  decltype(&cuCtxGetDevice) device = driver_function<decltype(cuCtxGetDevice)>("cuCtxGetDevice");
+  decltype(&cuCtxPushCurrent) push = driver_function<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent");
+  decltype(&cuCtxPopCurrent) pop = driver_function<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent");
+  decltype(&cuDevicePrimaryCtxRetain) retain =
+      driver_function<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
+};
+
+const Contexts& contexts() {
+  static const Contexts functions;
+  return functions;
+}
+
+// The context that the runtime of CUDA, and every library upon it, uses on a GPU. Kept for as long as the process
+// lives.
+struct Primary {
+  std::once_flag once;
+  CUcontext context = nullptr;
+  CUresult result = CUDA_SUCCESS;
+};
+
+const Primary& primary_of(int32_t gpu) {
+  static std::array<Primary, kMostGpus> all;
+  Primary& primary = all[static_cast<size_t>(gpu)];
+  std::call_once(primary.once, [&] { primary.result = contexts().retain(&primary.context, gpu); });
+  return primary;
 }
 
 }  // namespace
@@ -106,13 +136,28 @@ Status status_of(cudaError_t error, const char* tried, ...) {
   return status;
 }
 
+void* find_driver_function(const char* name) {
+  constexpr unsigned kVersion = 12000;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &found);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return function;
+}
+
 Current::Current(int32_t gpu) : gpu_(gpu) {
-  error_ = cudaGetDevice(&before_);
-  if (error_ == cudaSuccess && before_ != gpu) error_ = cudaSetDevice(gpu);
+  CUdevice device;
+  if (contexts().device(&device) == CUDA_SUCCESS && device == gpu) return;
+  const Primary& primary = primary_of(gpu);
+  CUresult result = primary.result;
+  if (result == CUDA_SUCCESS) result = contexts().push(primary.context);
+  is_pushed_ = result == CUDA_SUCCESS;
+  error_ = static_cast<cudaError_t>(result);  // the runtime's numbers are the driver's
 }
 
 Current::~Current() {
-  if (before_ >= 0 && before_ != gpu_) (void)cudaSetDevice(before_);
+  CUcontext popped;
+  if (is_pushed_) (void)contexts().pop(&popped);
 }
 
 }  // namespace tilewise::cuda

@@ -20,7 +20,16 @@ bool needs_sm80(int32_t index, Text& why_not);
 // TW_OUT_OF_MEMORY or TW_DEVICE_ERROR with what was tried and CUDA's own words. Leaves no error behind in CUDA.
 [[gnu::format(printf, 2, 3)]] Status status_of(cudaError_t error, const char* tried, ...);
 
-// Makes a GPU current until it goes.
+// A function of the driver, by the name and type that <cuda.h> gives it. It has been there since CUDA 12.0, and the
+// runtime takes no driver that is older.
+void* find_driver_function(const char* name);
+template <class Function>
+Function* driver_function(const char* name) {
+  return reinterpret_cast<Function*>(find_driver_function(name));
+}
+
+// Makes a GPU current for the calling thread until it goes. By the driver's stack of contexts: cudaSetDevice would make
+// a context on the GPU that it goes back to.
 class Current {
  public:
   explicit Current(int32_t gpu);
@@ -31,9 +40,9 @@ class Current {
   Status status() const { return status_of(error_, "making GPU %d current", gpu_); }
 
  private:
-  int before_ = -1;
-  int gpu_;
-  cudaError_t error_;
+  int32_t gpu_;
+  bool is_pushed_ = false;
+  cudaError_t error_ = cudaSuccess;
 };
 
 }  // namespace tilewise::cuda

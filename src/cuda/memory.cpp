@@ -15,16 +15,6 @@ bool addresses_host(int32_t gpu) {
   return cudaDeviceGetAttribute(&value, cudaDevAttrPageableMemoryAccess, gpu) == cudaSuccess && value;
 }
 
-// The driver's own question takes half the time of the runtime's.
-auto find_pointer_query() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuPointerGetAttributes", &function, 12000, cudaEnableDefault, &found);
-  if (error != cudaSuccess) (void)cudaGetLastError();
-  return reinterpret_cast<decltype(&cuPointerGetAttributes)>(function);
-}
-
 // Where memory of a GPU lies. Tensors of a framework often share an allocation, which is then asked for once a call.
 class Allocation {
  public:
@@ -38,12 +28,13 @@ class Allocation {
 
  private:
   bool find(CUdeviceptr address) {
-    static const auto query = find_pointer_query();
+    // The driver's own question takes half the time of the runtime's.
+    static const auto query = driver_function<decltype(cuPointerGetAttributes)>("cuPointerGetAttributes");
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                         CU_POINTER_ATTRIBUTE_RANGE_SIZE};
     int ordinal = -1;
     void* answers[] = {&ordinal, &begin_, &bytes_};
-    const bool answered = query && query(std::size(attributes), attributes, answers, address) == CUDA_SUCCESS;
+    const bool answered = query(std::size(attributes), attributes, answers, address) == CUDA_SUCCESS;
     if (!answered || ordinal != gpu_) bytes_ = 0;
     return bytes_ > 0;
   }

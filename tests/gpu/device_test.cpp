@@ -1,7 +1,10 @@
 // What only a GPU can get wrong: the same bits again and again, streams, threads, captured graphs, state that the
 // device reads, bad pointers and bad numbers.
+#include <cuda.h>
+
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "cases/measure.h"
@@ -288,6 +291,112 @@ TEST(Gpus, OneThatIsNotThereIsRefusedByItsNumber) {
   call.a.device_index = 99;
   EXPECT_EQ(tw_attention_forward(&call.a, nullptr), TW_INVALID_ARGUMENT);
   EXPECT_NE(std::string(tw_last_error()).find("device_index is 99"), std::string::npos) << tw_last_error();
+}
+
+// ---- Another GPU than the current one.
+
+bool has_two_gpus() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count >= 2;
+}
+
+struct OnSecondGpu {
+  OnSecondGpu() { EXPECT_EQ(cudaSetDevice(1), cudaSuccess); }
+  ~OnSecondGpu() { (void)cudaSetDevice(0); }
+  OnSecondGpu(const OnSecondGpu&) = delete;
+  OnSecondGpu& operator=(const OnSecondGpu&) = delete;
+};
+
+// A call of the second GPU, its plans and the memory for them.
+struct SecondCall : DeviceCall {
+  SecondCall() : DeviceCall(Type::bf16, kMiddling, true) {
+    a.device_index = 1;
+    a.flags = TW_DETERMINISTIC;
+  }
+};
+
+void expect_current(int gpu) {
+  int current = -1;
+  CUDA_OK(cudaGetDevice(&current));
+  EXPECT_EQ(current, gpu);
+}
+
+TEST_P(Device, OneThatIsNotCurrent) {
+  if (!has_two_gpus()) GTEST_SKIP() << "needs two GPUs";
+  DeviceCall first(Type::bf16, kMiddling, true);
+  first.a.flags = TW_DETERMINISTIC;
+  RUN_OR_SKIP(first.plan_and_run(false));
+  RUN_OR_SKIP(first.plan_and_run(true));
+  std::optional<OnSecondGpu> on_second(std::in_place);
+  SecondCall second;
+  const Stream stream;
+  RUN_OR_SKIP(second.plan_and_run(false));
+  RUN_OR_SKIP(second.plan_and_run(true));
+  for (const bool backward : {false, true})
+    for (const DeviceBytes* result : second.results(backward)) result->poison();
+  CUDA_OK(cudaDeviceSynchronize());
+  on_second.reset();
+
+  tw_exec exec;
+  TW_INIT(exec);
+  for (const bool backward : {false, true}) {
+    const tw_attention_grad* grad = backward ? &second.g : nullptr;
+    tw_plan plan;
+    EXPECT_EQ(tw_attention_plan(&second.a, grad, &plan), TW_OK) << tw_last_error();
+    exec.stream = stream.stream;
+    exec.workspace = second.workspaces[backward].data();
+    exec.workspace_bytes = second.workspaces[backward].size();
+    EXPECT_EQ(tw_attention_run(&plan, &second.a, grad, &exec), TW_OK) << tw_last_error();
+    expect_current(0);
+    EXPECT_EQ(cudaStreamSynchronize(stream.stream), cudaSuccess);
+    for (size_t i = 0; i < first.results(backward).size(); ++i) {
+      EXPECT_EQ(second.results(backward)[i]->read(), first.results(backward)[i]->read());
+    }
+  }
+  exec.workspace = nullptr, exec.workspace_bytes = 0;
+  second.out.poison();
+  EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_OK) << tw_last_error();
+  expect_current(0);
+  EXPECT_EQ(cudaStreamSynchronize(stream.stream), cudaSuccess);
+  EXPECT_EQ(second.out.read(), first.out.read());
+
+  second.a.q.data = first.q.data();
+  EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_INVALID_ARGUMENT);
+  EXPECT_STREQ(tw_last_error(), "q.data is memory of GPU 0, but device_index is 1");
+  second.a.q.data = second.q.data();
+  const Stream of_first;
+  exec.stream = of_first.stream;
+  EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_DEVICE_ERROR);
+  EXPECT_NE(std::string(tw_last_error()).find("invalid resource handle"), std::string::npos) << tw_last_error();
+  expect_current(0);
+}
+
+// Half a gigabyte of a GPU that the call has nothing to do with.
+TEST(Gpus, ACallLeavesNoContextOnAnother) {
+  if (!has_two_gpus()) GTEST_SKIP() << "needs two GPUs";
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  CUDA_OK(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12000, cudaEnableDefault, &found));
+  const auto has_context = [&](int gpu) {
+    unsigned flags = 0;
+    int active = -1;
+    EXPECT_EQ(reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function)(gpu, &flags, &active), CUDA_SUCCESS);
+    return active != 0;
+  };
+  if (has_context(0)) GTEST_SKIP() << "an earlier test has used GPU 0; run this one alone";
+  const OnSecondGpu on_second;
+  SecondCall call;
+  tw_exec exec;
+  TW_INIT(exec);
+  std::thread([&] {  // where no GPU has been made current
+    EXPECT_EQ(tw_attention_forward(&call.a, &exec), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_attention_backward(&call.a, &call.g, &exec), TW_OK) << tw_last_error();
+    expect_current(0);
+  })
+      .join();
+  CUDA_OK(cudaDeviceSynchronize());
+  EXPECT_TRUE(has_context(1));
+  EXPECT_FALSE(has_context(0));
 }
 
 // ---- Bad numbers in device memory: a fault is recorded, and nothing outside the tensors is written.

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import tilewise
 import torch
-from on_gpu import qkv
+from on_gpu import A_WHILE, filled_late, qkv
 from torch import Tensor
-
-A_WHILE = 200_000_000  # cycles, a tenth of a second
 
 
 class Producer:
@@ -68,14 +66,9 @@ def test_tensors() -> None:
 
 def test_tensors_follow_the_current_stream() -> None:
     tensors = qkv()
-    late = [torch.full_like(x, torch.nan) for x in tensors]
     side = torch.cuda.Stream()
-    torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(A_WHILE)
-        for x, y in zip(late, tensors, strict=True):
-            x.copy_(y)
-        out = tilewise.attention(*late)
+        out = tilewise.attention(*filled_late(tensors))
     assert not side.query()
     side.synchronize()
     assert_close(out, expected_of(tensors))
@@ -85,15 +78,11 @@ def test_tensors_follow_the_current_stream() -> None:
 def test_stream_of_the_caller(form: str) -> None:
     """Other work on the arrays comes first, though it is on another stream."""
     tensors = qkv()
-    late = [torch.full_like(x, torch.nan) for x in tensors]
     side = torch.cuda.Stream()
     stream: Any = {"object": side, "handle": side.cuda_stream}.get(form)
     if form == "protocol":
         stream = type("Stream", (), {"__cuda_stream__": lambda self: (0, side.cuda_stream)})()
-    torch.cuda.synchronize()
-    torch.cuda._sleep(A_WHILE)
-    for x, y in zip(late, tensors, strict=True):
-        x.copy_(y)
+    late = filled_late(tensors)
     out = tilewise.attention(*late, stream=stream)
     assert not side.query()
     side.synchronize()

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import tilewise
 import tilewise.torch
 import torch
-from on_gpu import assert_all_close, attention, both_passes, qkv
-
-A_WHILE = 200_000_000  # cycles, a tenth of a second
-
+from on_gpu import A_WHILE, assert_all_close, attention, both_passes, filled_late, qkv
 
 def test_side_stream() -> None:
     tensors = qkv()
     expected = attention(*tensors)
-    late = [torch.full_like(x, torch.nan) for x in tensors]
     side = torch.cuda.Stream()
-    torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(A_WHILE)
-        for x, y in zip(late, tensors, strict=True):
-            x.copy_(y)
-        out = attention(*late)
+        out = attention(*filled_late(tensors))
     assert not side.query()  # the call has not waited
     assert torch.cuda.default_stream().query()
     side.synchronize()
@@ -77,7 +71,10 @@ def test_no_memory_stays_behind() -> None:
     assert torch.cuda.memory_allocated() == before
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+@two_gpus
 def test_a_device_that_is_not_current() -> None:
     on_first = qkv(requires_grad=True)
     on_second = [x.detach().to("cuda:1").requires_grad_() for x in on_first]
@@ -87,12 +84,59 @@ def test_a_device_that_is_not_current() -> None:
     assert torch.cuda.current_device() == 0
     assert all(x.get_device() == 1 for x in got)
     assert_all_close([x.to("cuda:0") for x in got], expected)
-    with torch.no_grad():
-        out = tilewise.attention(*(x.detach() for x in on_second), causal=True)
-    assert out.get_device() == 1
-    assert_all_close([out.to("cuda:0")], expected[:1])
-    with pytest.raises(ValueError, match="k is on cuda:1 but q is on cuda:0"):
-        attention(on_first[0], *on_second[1:])
+    plain = [x.detach() for x in on_second]
+    for out in (attention(*plain, causal=True), tilewise.attention(*plain, causal=True)):
+        assert torch.cuda.current_device() == 0
+        assert out.get_device() == 1
+        assert_all_close([out.to("cuda:0")], expected[:1])
+    for function in (attention, tilewise.attention):
+        with pytest.raises(ValueError, match="k is on cuda:1 but q is on cuda:0"):
+            function(on_first[0].detach(), *plain[1:])
+
+
+@two_gpus
+def test_streams_of_a_device_that_is_not_current() -> None:
+    """The current one there, and one that is given."""
+    tensors = qkv(device="cuda:1")
+    expected = attention(*tensors)
+    torch.cuda.synchronize(1)
+    side = torch.cuda.Stream(1)
+    with torch.cuda.stream(side), torch.cuda.device(0):
+        late = filled_late(tensors)
+        results = [attention(*late), tilewise.attention(*late)]
+    results.append(tilewise.attention(*late, stream=side))
+    assert not side.query()
+    assert torch.cuda.current_stream(1).query()
+    side.synchronize()
+    for out in results:
+        assert torch.equal(out, expected)
+    with pytest.raises(RuntimeError, match="launching"):
+        tilewise.attention(*tensors, stream=torch.cuda.Stream(0))
+    assert torch.equal(attention(*tensors), expected)
+
+
+ON_THE_SECOND = """
+import ctypes, threading
+import tilewise, tilewise.torch, torch
+tensors = [torch.ones(1, 8, 1, 64, device="cuda:1") for _ in range(3)]
+def work():
+    assert bool((tilewise.torch.attention(*tensors) == 1).all())
+    assert bool((tilewise.attention(*tensors) == 1).all())
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+work()
+flags, active = ctypes.c_uint(), ctypes.c_int()
+assert ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active)) == 0
+print(active.value)
+"""
+
+
+@two_gpus
+def test_no_context_on_another_device() -> None:
+    """It would take half a gigabyte there."""
+    done = subprocess.run([sys.executable, "-c", ON_THE_SECOND], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n"
 
 
 def test_many_threads() -> None:
