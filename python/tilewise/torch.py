@@ -78,7 +78,8 @@ def attention(
             second derivatives.
     """
     is_heads_first = heads_first(layout)
-    if out is None and lse is None and out_dtype is None and not is_dynamo_compiling() and forward_ad._current_level < 0:
+    makes_results = out is None and lse is None and out_dtype is None
+    if makes_results and not is_dynamo_compiling() and forward_ad._current_level < 0:  # most calls end here
         result = eager(q, k, v, return_lse, is_heads_first, options, calls.Host.openmp, calls.TORCH)
         if result is not None:
             return result

@@ -13,6 +13,7 @@ import tilewise.torch
 import torch
 from on_gpu import A_WHILE, assert_all_close, attention, both_passes, filled_late, qkv
 
+
 def test_side_stream() -> None:
     tensors = qkv()
     expected = attention(*tensors)
