@@ -51,6 +51,8 @@ struct Array {
 struct Stream {
   std::optional<uintptr_t> handle;
   bool is_given = false;
+  const dlpack::ExchangeApi* equal_api = nullptr;  // works on that stream at present, on the GPU equal_gpu
+  int32_t equal_gpu = 0;
 };
 
 // What the array for a field of the C interface must be like.

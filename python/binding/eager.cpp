@@ -77,20 +77,20 @@ int look_at_all(nb::handle q, nb::handle k, nb::handle v, const nb::dict& option
 }  // namespace
 
 nb::object eager(nb::handle q, nb::handle k, nb::handle v, nb::handle with_lse, bool heads_first,
-                 const nb::dict& options, uintptr_t openmp, const nb::tuple& parts) {
-  const Torch torch(parts);
+                 const nb::dict& options, uintptr_t openmp, const nb::tuple& torch) {
+  const Torch ask(torch);
   View query, value;
-  if (torch.is_watched() || !PyBool_Check(with_lse.ptr())) return nb::none();
-  const int seen = look_at_all(q, k, v, options, torch, query, value);
+  if (ask.is_watched() || !PyBool_Check(with_lse.ptr())) return nb::none();
+  const int seen = look_at_all(q, k, v, options, ask, query, value);
   if (!(seen & kPlain) || (seen & kStrides) || query.rank < 3 || value.rank < 3) return nb::none();
-  if ((seen & kGrad) && torch.is_grad_enabled()) return nb::none();
+  if ((seen & kGrad) && ask.is_grad_enabled()) return nb::none();
 
   const bool is_like_q = query.is_row_major && query.width == value.width;
-  const nb::object out = is_like_q ? torch[kEmptyLike](q) : torch[kEmptyAlong](q, value.width);
-  const nb::object lse = with_lse.is(Py_True) ? torch[kEmptyLse](q, heads_first) : nb::none();
+  const nb::object out = is_like_q ? ask[kEmptyLike](q) : ask[kEmptyAlong](q, value.width);
+  const nb::object lse = with_lse.is(Py_True) ? ask[kEmptyLse](q, heads_first) : nb::none();
   if (query.on_gpu)
-    return forward(q, k, v, out, lse, nb::none(), heads_first, options, 0, 0, nb::none(), torch[kWorkspace]);
-  const int threads = number_of<int32_t>(nb::object(torch[kThreads]()), "threads");
+    return forward(q, k, v, out, lse, nb::none(), heads_first, options, 0, 0, nb::none(), ask[kWorkspace]);
+  const int threads = number_of<int32_t>(nb::object(ask[kThreads]()), "threads");
   return forward(q, k, v, out, lse, nb::none(), heads_first, options, openmp, threads, nb::none(), nb::none());
 }
 

@@ -118,9 +118,12 @@ bool lend(nb::handle object, const char* name, Stream& stream, Array& array) {
   }
   array = read(tensor, name);
   if (array.device.type != dlpack::kCuda) return true;
+  if (stream.equal_api == api && stream.equal_gpu == array.device.index) return true;
   const uintptr_t current = work_stream(*api, object, array.device.index);
   if (!stream.handle) stream.handle = current;
-  return stream.handle == current;
+  if (stream.handle != current) return false;
+  stream.equal_api = api, stream.equal_gpu = array.device.index;
+  return true;
 }
 
 nb::object capsule_of(nb::handle object, const char* name, Stream& stream) {

@@ -19,7 +19,7 @@ struct View {
 };
 
 // Of one tensor.
-int look(nb::handle tensor, nb::handle tensor_type, nb::handle parameter_type, View& view);
+int look(nb::handle x, nb::handle tensor_type, nb::handle parameter_type, View& view);
 // kPlain and what else is true of the tensors, which lend by DLPack's C exchange API; 0 if they are not plain.
 int look(const nb::tuple& tensors, nb::handle tensor_type, nb::handle parameter_type);
 

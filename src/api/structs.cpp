@@ -13,7 +13,7 @@ thread_local char last_error[sizeof(Text::chars)] = {};
 }  // namespace
 
 tw_status report(const Status& status) {
-  if (!status.ok()) std::strcpy(last_error, status.message.chars);
+  if (!status.ok()) std::memcpy(last_error, status.message.chars, std::strlen(status.message.chars) + 1);
   return status.code;
 }
 

@@ -286,13 +286,6 @@ TEST_P(Device, BadInputIsRefusedByName) {
                  [](DeviceCall&, tw_exec& exec) { exec.workspace_bytes -= exec.workspace_bytes > 0; });
 }
 
-TEST(Gpus, OneThatIsNotThereIsRefusedByItsNumber) {
-  DeviceCall call(Type::bf16, {.rows = 7, .keys = 9}, false);
-  call.a.device_index = 99;
-  EXPECT_EQ(tw_attention_forward(&call.a, nullptr), TW_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(tw_last_error()).find("device_index is 99"), std::string::npos) << tw_last_error();
-}
-
 // ---- Another GPU than the current one.
 
 bool has_two_gpus() {
@@ -383,7 +376,7 @@ TEST(Gpus, ACallLeavesNoContextOnAnother) {
     EXPECT_EQ(reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function)(gpu, &flags, &active), CUDA_SUCCESS);
     return active != 0;
   };
-  if (has_context(0)) GTEST_SKIP() << "an earlier test has used GPU 0; run this one alone";
+  if (has_context(0)) GTEST_SKIP() << "an earlier test has used GPU 0: this one comes first, or alone";
   const OnSecondGpu on_second;
   SecondCall call;
   tw_exec exec;
@@ -397,6 +390,13 @@ TEST(Gpus, ACallLeavesNoContextOnAnother) {
   CUDA_OK(cudaDeviceSynchronize());
   EXPECT_TRUE(has_context(1));
   EXPECT_FALSE(has_context(0));
+}
+
+TEST(Gpus, OneThatIsNotThereIsRefusedByItsNumber) {
+  DeviceCall call(Type::bf16, {.rows = 7, .keys = 9}, false);
+  call.a.device_index = 99;
+  EXPECT_EQ(tw_attention_forward(&call.a, nullptr), TW_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tw_last_error()).find("device_index is 99"), std::string::npos) << tw_last_error();
 }
 
 // ---- Bad numbers in device memory: a fault is recorded, and nothing outside the tensors is written.
