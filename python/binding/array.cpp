@@ -117,6 +117,13 @@ Array Arrays::open(nb::handle object, const char* name) {
   return gpu_arrays::has_only_interface(object) ? read_interface(object, name) : import(object, name);
 }
 
+Array Arrays::open(nb::handle object, const dlpack::Tensor& lent, const char* name) {
+  Array array;
+  if (!foreign::lend(object, lent, name, stream_, array)) return open(object, name);
+  held_.push_back(nb::borrow(object));
+  return array;
+}
+
 void* Arrays::stream() const { return std::bit_cast<void*>(stream_.handle.value_or(0)); }
 
 tw_tensor Arrays::fit(const Array& array, const Place& place) {

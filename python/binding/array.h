@@ -85,6 +85,8 @@ class Arrays {
   // Any array: NumPy's, one with __dlpack__ or __cuda_array_interface__, or a view as a tuple (address, dtype name,
   // shape, strides or None[, device]). What lies on a GPU is ready for work on the stream.
   Array open(nb::handle object, const char* name);
+  // One that DLPack's C exchange API has lent already.
+  Array open(nb::handle object, const dlpack::Tensor& lent, const char* name);
   // The array as the tensor of a field.
   tw_tensor fit(const Array& array, const Place& place);
   tw_tensor read(nb::handle object, const Place& place) { return fit(open(object, place.name), place); }

@@ -50,9 +50,14 @@ nb::object forward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   Arrays arrays(heads_first, stream);
   Call call = read_call(arrays, q, k, v, options);
   require_dropout_numbers(call, options);
+  return run_forward(arrays, call, q, out, lse, dtype_named(out_dtype, dtype_of_results(call.problem)), openmp, threads,
+                     allocate);
+}
+
+nb::object run_forward(Arrays& arrays, Call& call, nb::handle q, nb::handle out, nb::handle lse, int32_t dtype,
+                       uintptr_t openmp, int threads, nb::handle allocate) {
   tw_attention& problem = call.problem;
   if (problem.threads == 0) problem.threads = threads;
-  const int32_t dtype = dtype_named(out_dtype, dtype_of_results(problem));
   const Output out_written(arrays, out, written(tokens("out")), {out_like(problem, dtype), call.rank_q}, q);
   problem.out = out_written.tensor();
   Runner runner(arrays, openmp, allocate, q);

@@ -54,18 +54,21 @@ bool is_plain_value(nb::handle value) {
          PyFloat_CheckExact(value.ptr()) || PyTuple_CheckExact(value.ptr());
 }
 
+struct Lent {
+  dlpack::Tensor q, k, v;
+};
+
 // What look() says of q, k, v and the arrays among the options; 0 also where dropout is asked for.
-int look_at_all(nb::handle q, nb::handle k, nb::handle v, const nb::dict& options, const Torch& torch, View& query,
-                View& value) {
+int look_at_all(nb::handle q, nb::handle k, nb::handle v, const nb::dict& options, const Torch& torch, Lent& lent) {
   static PyObject* const dropout = PyUnicode_InternFromString("dropout_p");
   int seen = kPlain;
-  const auto look_at = [&](nb::handle x, View& view) {
-    const int here = look(x, torch[kTensor], torch[kParameter], view);
+  const auto look_at = [&](nb::handle x, dlpack::Tensor& tensor) {
+    const int here = look(x, torch[kTensor], torch[kParameter], tensor);
     seen = here ? seen | here : 0;
     return seen != 0;
   };
-  View other;
-  if (!look_at(q, query) || !look_at(k, other) || !look_at(v, value)) return 0;
+  if (!look_at(q, lent.q) || !look_at(k, lent.k) || !look_at(v, lent.v)) return 0;
+  dlpack::Tensor other;
   PyObject *name = nullptr, *option = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(options.ptr(), &at, &name, &option);) {
     if (option != Py_None && PyUnicode_Check(name) && PyUnicode_Compare(name, dropout) == 0) return 0;
@@ -74,24 +77,37 @@ int look_at_all(nb::handle q, nb::handle k, nb::handle v, const nb::dict& option
   return seen;
 }
 
+bool is_row_major(const Array& array) {
+  Array row_major = array;
+  set_row_major(row_major);
+  for (int axis = 0; axis < array.rank; ++axis) {
+    if (array.shape[axis] != 1 && array.stride[axis] != row_major.stride[axis]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 nb::object eager(nb::handle q, nb::handle k, nb::handle v, nb::handle with_lse, bool heads_first,
                  const nb::dict& options, uintptr_t openmp, const nb::tuple& torch) {
   const Torch ask(torch);
-  View query, value;
+  Lent lent;
   if (ask.is_watched() || !PyBool_Check(with_lse.ptr())) return nb::none();
-  const int seen = look_at_all(q, k, v, options, ask, query, value);
-  if (!(seen & kPlain) || (seen & kStrides) || query.rank < 3 || value.rank < 3) return nb::none();
+  const int seen = look_at_all(q, k, v, options, ask, lent);
+  if (!(seen & kPlain) || (seen & kStrides) || lent.q.rank < 3 || lent.v.rank < 3) return nb::none();
   if ((seen & kGrad) && ask.is_grad_enabled()) return nb::none();
 
-  const bool is_like_q = query.is_row_major && query.width == value.width;
-  const nb::object out = is_like_q ? ask[kEmptyLike](q) : ask[kEmptyAlong](q, value.width);
+  Arrays arrays(heads_first, nb::none());
+  const Inputs inputs = {arrays.open(q, lent.q, "q"), arrays.open(k, lent.k, "k"), arrays.open(v, lent.v, "v")};
+  Call call = read_call(arrays, inputs, options);
+  const int64_t width = lent.v.shape[lent.v.rank - 1];
+  const bool is_like_q = is_row_major(inputs.q) && lent.q.shape[lent.q.rank - 1] == width;
+  const nb::object out = is_like_q ? ask[kEmptyLike](q) : ask[kEmptyAlong](q, width);
   const nb::object lse = with_lse.is(Py_True) ? ask[kEmptyLse](q, heads_first) : nb::none();
-  if (query.on_gpu)
-    return forward(q, k, v, out, lse, nb::none(), heads_first, options, 0, 0, nb::none(), ask[kWorkspace]);
+  const int32_t dtype = call.problem.q.dtype;
+  if (arrays.on_gpu()) return run_forward(arrays, call, q, out, lse, dtype, 0, 0, ask[kWorkspace]);
   const int threads = number_of<int32_t>(nb::object(ask[kThreads]()), "threads");
-  return forward(q, k, v, out, lse, nb::none(), heads_first, options, openmp, threads, nb::none(), nb::none());
+  return run_forward(arrays, call, q, out, lse, dtype, openmp, threads, nb::none());
 }
 
 }  // namespace tilewise::python

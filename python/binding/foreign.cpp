@@ -116,8 +116,13 @@ bool lend(nb::handle object, const char* name, Stream& stream, Array& array) {
     if (PyErr_Occurred()) raise_not_lent(object, name);
     return false;
   }
-  array = read(tensor, name);
+  return lend(object, tensor, name, stream, array);
+}
+
+bool lend(nb::handle object, const dlpack::Tensor& lent, const char* name, Stream& stream, Array& array) {
+  array = read(lent, name);
   if (array.device.type != dlpack::kCuda) return true;
+  const dlpack::ExchangeApi* api = exchange_api(Py_TYPE(object.ptr()));
   if (stream.equal_api == api && stream.equal_gpu == array.device.index) return true;
   const uintptr_t current = work_stream(*api, object, array.device.index);
   if (!stream.handle) stream.handle = current;

@@ -11,6 +11,8 @@ const dlpack::ExchangeApi* exchange_api(PyTypeObject* type);
 // The array, if its type lends arrays by the C exchange API (torch 2.10 and newer: 50 ns) and, on a GPU, its library
 // works on the stream of the call; false otherwise. Fills in the stream where none is known.
 bool lend(nb::handle object, const char* name, Stream& stream, Array& array);
+// The same of what the API has lent already.
+bool lend(nb::handle object, const dlpack::Tensor& lent, const char* name, Stream& stream, Array& array);
 
 // What the object's __dlpack__ gives, on a GPU in order with the stream, which is filled in where none is known.
 // TypeError if it has none, BufferError if the library refuses.

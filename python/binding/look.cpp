@@ -25,44 +25,27 @@ bool has_memory(const dlpack::Tensor& tensor) {
   return tensor.device.type == dlpack::kCpu || tensor.device.type == dlpack::kCuda;
 }
 
-bool is_row_major(const dlpack::Tensor& tensor) {
-  int64_t stride = 1;
-  for (int axis = tensor.rank - 1; tensor.strides && axis >= 0; stride *= tensor.shape[axis--]) {
-    if (tensor.strides[axis] != stride) return false;
-  }
-  return true;
-}
-
-View view_of(const dlpack::Tensor& tensor) {
-  return {.rank = tensor.rank,
-          .width = tensor.rank > 0 ? tensor.shape[tensor.rank - 1] : 0,
-          .is_row_major = is_row_major(tensor),
-          .on_gpu = tensor.device.type == dlpack::kCuda};
-}
-
 }  // namespace
 
-int look(nb::handle x, nb::handle tensor_type, nb::handle parameter_type, View& view) {
+int look(nb::handle x, nb::handle tensor_type, nb::handle parameter_type, dlpack::Tensor& tensor) {
   static PyObject *const is_neg = interned("is_neg"), *const requires_grad = interned("requires_grad");
   const nb::handle type = x.type();
   if (!type.is(tensor_type) && !type.is(parameter_type)) return 0;
   const dlpack::ExchangeApi* api = foreign::exchange_api(Py_TYPE(x.ptr()));
-  dlpack::Tensor tensor{};
   if (!api || api->tensor_from_object(x.ptr(), &tensor) != 0) {
     PyErr_Clear();  // sparse and the like
     return 0;
   }
   if (!has_memory(tensor) || is_true(PyObject_CallMethodNoArgs(x.ptr(), is_neg))) return 0;
-  view = view_of(tensor);
   const bool has_grad = is_true(PyObject_GetAttr(x.ptr(), requires_grad));
   return kPlain | (has_grad ? kGrad : 0) | (has_unit_stride(tensor) ? 0 : kStrides);
 }
 
 int look(const nb::tuple& tensors, nb::handle tensor_type, nb::handle parameter_type) {
   int seen = kPlain;
-  View view;
+  dlpack::Tensor tensor{};
   for (const nb::handle x : tensors) {
-    const int here = look(x, tensor_type, parameter_type, view);
+    const int here = look(x, tensor_type, parameter_type, tensor);
     if (!here) return 0;
     seen |= here;
   }

@@ -1,6 +1,7 @@
 // What tilewise.torch has to know of the tensors of each call, in one look.
 #pragma once
 
+#include "binding/dlpack.h"
 #include "binding/errors.h"
 
 namespace tilewise::python {
@@ -11,15 +12,8 @@ enum Look : int {
   kStrides = 4,  // the last axis of one has another stride than 1
 };
 
-// What a look at one tensor finds beside.
-struct View {
-  int rank = 0;
-  int64_t width = 0;  // of the last axis
-  bool is_row_major = false, on_gpu = false;
-};
-
-// Of one tensor.
-int look(nb::handle x, nb::handle tensor_type, nb::handle parameter_type, View& view);
+// Of one tensor, and what the API has lent of it.
+int look(nb::handle x, nb::handle tensor_type, nb::handle parameter_type, dlpack::Tensor& tensor);
 // kPlain and what else is true of the tensors, which lend by DLPack's C exchange API; 0 if they are not plain.
 int look(const nb::tuple& tensors, nb::handle tensor_type, nb::handle parameter_type);
 

@@ -219,10 +219,14 @@ void add_keywords(nb::module_& module) {
 }
 
 Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const nb::dict& options) {
+  return read_call(arrays, {arrays.open(q, "q"), arrays.open(k, "k"), arrays.open(v, "v")}, options);
+}
+
+Call read_call(Arrays& arrays, const Inputs& inputs, const nb::dict& options) {
+  const auto& [queries, keys, values] = inputs;
   Call call;
   tw_attention& problem = call.problem;
   TW_INIT(problem);
-  const Array queries = arrays.open(q, "q"), keys = arrays.open(k, "k"), values = arrays.open(v, "v");
   problem.q = arrays.fit(queries, tokens("q"));
   problem.k = arrays.fit(keys, tokens("k"));
   problem.v = arrays.fit(values, tokens("v"));

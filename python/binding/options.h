@@ -20,9 +20,14 @@ template <class Number>
 Number number_of(nb::handle value, const char* name);
 bool flag_of(nb::handle value, const char* name);
 
+struct Inputs {
+  Array q, k, v;
+};
+
 // q, k and v, then what `options` holds: a keyword that is None counts as absent. Results are not filled in.
 // Raises TypeError for a keyword that no field has.
 Call read_call(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v, const nb::dict& options);
+Call read_call(Arrays& arrays, const Inputs& inputs, const nb::dict& options);
 
 // Raises ValueError for a call to be run whose dropout has nothing to draw from.
 void require_dropout_numbers(const Call& call, const nb::dict& options);

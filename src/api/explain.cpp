@@ -39,7 +39,7 @@ Status plan_of(const tw_attention* given, const tw_attention_grad* given_grad, P
   if (Status status = make_problem(known, grad_or_null, with_data, problem); !status.ok()) return status;
   const bool reads_lengths = with_data && problem.device_type == TW_CPU;
   if (Status status = reads_lengths ? check_lengths(problem) : Status{}; !status.ok()) return status;
-  return make_plan(problem, {}, plan);
+  return choose_plan(problem, {}, plan);
 }
 
 void write_error(const Status& status, JsonWriter& json) {

@@ -96,7 +96,7 @@ Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
   return reason;
 }
 
-Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan) {
+Status choose_plan(const Problem& problem, const PlanOptions& options, Plan& plan) {
   const Request request = request_of(options);
   Text first_refusal;
   if (problem.device_type == TW_CUDA) {
@@ -109,7 +109,7 @@ Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan)
       plan.kernel = kernel;
       plan.settings = settings_of(problem, options);
       plan.sizing = kernel->size(problem, plan.settings);
-      return kernel->load ? cuda_backend()->load(*kernel, problem, plan.settings) : Status{};
+      return {};
     }
     if (first_refusal.empty()) first_refusal.format("%s refuses: %s", kernel->name, reason.chars);
   }
@@ -117,6 +117,15 @@ Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan)
   if (request.name)
     return failure(TW_UNSUPPORTED, "%s is %s, but %s", request.source, request.name, first_refusal.chars);
   return failure(TW_UNSUPPORTED, "no kernel serves this problem; %s", first_refusal.chars);
+}
+
+Status load_plan(const Plan& plan, const Problem& problem) {
+  return plan.kernel->load ? cuda_backend()->load(*plan.kernel, problem, plan.settings) : Status{};
+}
+
+Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan) {
+  const Status status = choose_plan(problem, options, plan);
+  return status.ok() ? load_plan(plan, problem) : status;
 }
 
 Status run_plan(const Plan& plan, const Problem& problem, const Launch& launch) {

@@ -19,6 +19,11 @@ struct Plan {
 // Why `kernel`, of the problem's pass, does not serve it; empty if it does. `forced`: it was asked for by name.
 Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced);
 
+// The kernel, its tiles and workspace; its code is not loaded yet.
+Status choose_plan(const Problem& problem, const PlanOptions& options, Plan& plan);
+// CUDA: loads the code that a run will start.
+Status load_plan(const Plan& plan, const Problem& problem);
+// Both: the plan can run.
 Status make_plan(const Problem& problem, const PlanOptions& options, Plan& plan);
 
 // Checks lengths, zeroes what no sequence owns (rows past seqused_q or the last offset, and their gradients), launches.

@@ -55,11 +55,12 @@ void say_why_none(cudaError_t error, Text& why) {
 }
 
 struct Contexts {
-  decltype(&cuCtxGetDevice) device = driver_function<decltype(cuCtxGetDevice)>("cuCtxGetDevice");
   decltype(&cuCtxPushCurrent) push = driver_function<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent");
   decltype(&cuCtxPopCurrent) pop = driver_function<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent");
   decltype(&cuDevicePrimaryCtxRetain) retain =
       driver_function<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
+  decltype(&cuDevicePrimaryCtxRelease) release =
+      driver_function<decltype(cuDevicePrimaryCtxRelease)>("cuDevicePrimaryCtxRelease");
 };
 
 const Contexts& contexts() {
@@ -67,19 +68,14 @@ const Contexts& contexts() {
   return functions;
 }
 
-// The context that the runtime of CUDA, and every library upon it, uses on a GPU. Kept for as long as the process
-// lives.
-struct Primary {
-  std::once_flag once;
-  CUcontext context = nullptr;
-  CUresult result = CUDA_SUCCESS;
-};
-
-const Primary& primary_of(int32_t gpu) {
-  static std::array<Primary, kMostGpus> all;
-  Primary& primary = all[static_cast<size_t>(gpu)];
-  std::call_once(primary.once, [&] { primary.result = contexts().retain(&primary.context, gpu); });
-  return primary;
+// The context that the runtime of CUDA, and every library upon it, uses on a GPU. One of all times that it is retained
+// is never given back, so that it lives on where nobody else holds it.
+CUresult retain_primary(int32_t gpu, CUcontext& context) {
+  static std::array<std::once_flag, kMostGpus> kept;
+  const CUresult result = contexts().retain(&context, gpu);
+  if (result != CUDA_SUCCESS) return result;
+  std::call_once(kept[static_cast<size_t>(gpu)], [&] { (void)contexts().retain(&context, gpu); });
+  return result;
 }
 
 }  // namespace
@@ -146,18 +142,24 @@ void* find_driver_function(const char* name) {
 }
 
 Current::Current(int32_t gpu) : gpu_(gpu) {
-  CUdevice device;
-  if (contexts().device(&device) == CUDA_SUCCESS && device == gpu) return;
-  const Primary& primary = primary_of(gpu);
-  CUresult result = primary.result;
-  if (result == CUDA_SUCCESS) result = contexts().push(primary.context);
-  is_pushed_ = result == CUDA_SUCCESS;
+  int current = -1;
+  error_ = cudaGetDevice(&current);
+  if (error_ != cudaSuccess || current == gpu) return;
+  CUcontext context;
+  CUresult result = retain_primary(gpu, context);
+  if (result == CUDA_SUCCESS) {
+    result = contexts().push(context);
+    is_pushed_ = result == CUDA_SUCCESS;
+    if (!is_pushed_) (void)contexts().release(gpu);
+  }
   error_ = static_cast<cudaError_t>(result);  // the runtime's numbers are the driver's
 }
 
 Current::~Current() {
+  if (!is_pushed_) return;
   CUcontext popped;
-  if (is_pushed_) (void)contexts().pop(&popped);
+  (void)contexts().pop(&popped);
+  (void)contexts().release(gpu_);
 }
 
 }  // namespace tilewise::cuda

@@ -30,25 +30,31 @@ def test_layout_bhsd(name: str) -> None:
     check(CASES[name](), torch.float32, "bhsd", "cuda")
 
 
+def standard_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """Scores in memory, in the type of q; softmax in fp32 at least."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    return torch.softmax(scores, -1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype) @ v
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_beside_torch(dtype: torch.dtype, head_dim: int, causal: bool) -> None:
-    """At sizes of many tiles, with torch's math back end in fp64 as the truth and its own error as the yardstick."""
-    tensors = [torch.randn(2, 4, 300, head_dim, device="cuda").to(dtype).requires_grad_() for _ in range(3)]
+def test_beside_standard_attention(dtype: torch.dtype, head_dim: int, causal: bool) -> None:
+    """At sizes of many tiles, with fp64 as the truth and the error of standard attention as the yardstick."""
+    tensors = [torch.randn(2, 4, 300, head_dim, device="cuda").to(dtype) for _ in range(3)]
     dout = torch.randn_like(tensors[0])
 
-    def results(of: torch.dtype | None) -> Any:
-        leaves = [x.detach().to(of or dtype).requires_grad_() for x in tensors]
-        if of is None:
-            out = tilewise.torch.attention(*leaves, causal=causal, layout="bhsd")
-        else:
-            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-                out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
-        return [out, *torch.autograd.grad(out, leaves, dout.to(out.dtype))]
+    def results(function: Any, of: torch.dtype, **options: Any) -> list[Tensor]:
+        leaves = [x.to(of, copy=True).requires_grad_() for x in tensors]
+        out = function(*leaves, causal=causal, **options)
+        return [out, *torch.autograd.grad(out, leaves, dout.to(of))]
 
-    for ours, exact, standard in zip(results(None), results(torch.float64), results(dtype), strict=True):
-        error, yardstick = ((x.double() - exact).abs().max().item() for x in (ours, standard))
+    ours = results(tilewise.torch.attention, dtype, layout="bhsd")
+    exact, standard = results(standard_attention, torch.float64), results(standard_attention, dtype)
+    for x, y, z in zip(ours, standard, exact, strict=True):
+        error, yardstick = ((of.double() - z).abs().max().item() for of in (x, y))
         assert error <= 2 * yardstick + 1e-5
 
 
@@ -62,13 +68,15 @@ def test_the_same_as_on_the_cpu(options: dict[str, Any]) -> None:
         torch.testing.assert_close(x.cpu(), y, rtol=1e-4, atol=1e-4)
 
 
-def test_partial_results() -> None:
+# Of 16-bit types P is rounded to the type, relative to a maximum that differs from part to part.
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-3)], ids=str)
+def test_partial_results(dtype: torch.dtype, tolerance: float) -> None:
     """fp32 results over parts, merged on the GPU, and by prior_out."""
-    q, k, v = qkv(dtype=torch.bfloat16)
+    q, k, v = qkv(dtype=dtype)
     whole = tilewise.attention(q, k, v, out_dtype="float32")
     parts = [tilewise.attention_partial(q, k[:, at], v[:, at]) for at in (slice(0, 33), slice(33, 90))]
     merged, _ = tilewise.merge([x[0] for x in parts], [x[1] for x in parts])
     assert merged.is_cuda
-    torch.testing.assert_close(merged, whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(merged, whole, rtol=tolerance, atol=tolerance)
     after, _ = tilewise.attention_partial(q, k[:, 33:], v[:, 33:], prior_out=parts[0][0], prior_lse=parts[0][1])
-    torch.testing.assert_close(after, whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(after, whole, rtol=tolerance, atol=tolerance)
