@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import tilewise.torch
 import torch
 from on_gpu import both_passes, qkv
+from torch import Tensor
 from torch_check import check
 
 from cases import CASES
