@@ -97,8 +97,9 @@ void release(int32_t gpu, void* stream, void* memory) {
 Status copy(int32_t gpu, void* to, const void* from, uint64_t bytes) {
   const Current current(gpu);
   if (Status status = current.status(); !status.ok()) return status;
-  return status_of(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copying %llu bytes to or from GPU %d",
-                   static_cast<unsigned long long>(bytes), gpu);
+  cudaError_t error = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);  // copies onto the device may return before
+  return status_of(error, "copying %llu bytes to or from GPU %d", static_cast<unsigned long long>(bytes), gpu);
 }
 
 }  // namespace tilewise::cuda
