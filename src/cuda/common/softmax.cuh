@@ -26,7 +26,7 @@ TILEWISE_DEVICE float quad_sum(float x) {
 template <int M>
 struct SoftmaxRows {
   static constexpr int kRows = 2 * M;
-  static constexpr float kLag = 8.f, kFar = 4096.f;  // in units of log2
+  static constexpr float kLag = 8.f, kFar = 4096.f;   // in units of log2
   static constexpr int kEmpty = 1, kFarBit = 1 << 4;  // of row 0
 
   float ref[kRows] = {};           // subtracted in the exponent, in units of log2
@@ -37,10 +37,11 @@ struct SoftmaxRows {
   TILEWISE_DEVICE bool is_far(int r) const { return unusual & kFarBit << r; }
 
   // Could a score exceed the reference by more than the lag? Integers order non-negative floats (and put NaN on top);
-  // negative ones count as zero here, so the answer errs towards yes.
+  // negative ones count as zero here, so the answer errs towards yes. fresh: no key was seen, in any lane. Then 0 does
+  // as the reference if each thread's best score lies between 0 and the lag.
   template <int N>
-  TILEWISE_DEVICE bool may_raise(const float (&s)[M][N][4], float quick_scale) const {
-    bool raise = unusual;
+  TILEWISE_DEVICE bool may_raise(const float (&s)[M][N][4], float quick_scale, bool fresh) const {
+    bool raise = unusual && !fresh;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       int m = 0;
@@ -48,31 +49,39 @@ struct SoftmaxRows {
       for (int n = 0; n < N; ++n) {
         m = max(max(m, __float_as_int(s[r / 2][n][r % 2 * 2])), __float_as_int(s[r / 2][n][r % 2 * 2 + 1]));
       }
-      raise |= !(fmaf(__int_as_float(m), quick_scale, -ref[r]) <= kLag);
+      raise |= !(fmaf(__int_as_float(m), quick_scale, -ref[r]) <= kLag) || (fresh && m == 0);
     }
     return raise;
   }
+
+  TILEWISE_DEVICE void keep_reference() { unusual = 0; }  // instead of raise(), if no lane had to
 
   // The highest score of each row, or minus the lowest if the scale is negative: -inf if all are dead.
   template <int N>
   static TILEWISE_DEVICE void find_tops(float (&top)[kRows], const float (&s)[M][N][4], const ScoreScale& scale) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float high = -INFINITY, low = INFINITY;
+      top[r] = -INFINITY;
+      if (scale.log2 > 0.f) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        high = fmaxf(high, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
-        low = fminf(low, fminf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        for (int n = 0; n < N; ++n) {
+          top[r] = fmaxf(top[r], fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        }
+      } else {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          top[r] = fmaxf(top[r], fmaxf(-s[r / 2][n][r % 2 * 2], -s[r / 2][n][r % 2 * 2 + 1]));
+        }
       }
-      top[r] = quad_max(scale.log2 > 0.f ? high : -low);
+      top[r] = quad_max(top[r]);
     }
   }
 
-  // Raises references to these tops, rescales what was summed so far, shifts the scores of far rows.
-  // shifts[kRows]: this thread's own, in shared memory.
+  // Raises references to these tops, rescales what was summed so far, shifts the scores of far rows. fresh: all sums
+  // and O are still zeros. shifts[kRows]: this thread's own, in shared memory.
   template <int N, int Cols>
-  TILEWISE_DEVICE void raise(const float (&top)[kRows], float (&s)[M][N][4], float (&o)[M][Cols][4], float* shifts,
-                             const ScoreScale& scale) {
+  TILEWISE_DEVICE void raise(const float (&top)[kRows], float (&s)[M][N][4], float (&o)[M][Cols][4], bool fresh,
+                             float* shifts, const ScoreScale& scale) {
     const float step = fabsf(scale.log2);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -88,11 +97,13 @@ struct SoftmaxRows {
         ref[r] = far ? 0.f : here;
         shifts[r] = top[r];
       }
-      sum[r] *= rescale;
+      if (!fresh) {
+        sum[r] *= rescale;
 #pragma unroll
-      for (int n = 0; n < Cols; ++n) {
-        o[r / 2][n][r % 2 * 2] *= rescale;
-        o[r / 2][n][r % 2 * 2 + 1] *= rescale;
+        for (int n = 0; n < Cols; ++n) {
+          o[r / 2][n][r % 2 * 2] *= rescale;
+          o[r / 2][n][r % 2 * 2 + 1] *= rescale;
+        }
       }
       if (is_far(r)) {
         const float shift = scale.log2 > 0.f ? shifts[r] : -shifts[r];
@@ -106,12 +117,21 @@ struct SoftmaxRows {
   }
 
   // After sums were added up over all that share the row.
-  TILEWISE_DEVICE float inverse(int r) const { return sum[r] == 0.f ? 0.f : 1.f / sum[r]; }
+  TILEWISE_DEVICE float inverse(int r) const { return sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]); }
   TILEWISE_DEVICE float lse(int r, const float* shifts, const ScoreScale& scale) const {
     constexpr float kLn2 = 0.69314718f;
-    if (sum[r] == 0.f) return -INFINITY;
-    const float reference = is_far(r) ? shifts[r] * scale.natural : ref[r] * kLn2;
-    return reference + log2f(sum[r]) * kLn2;
+    const float of_row = pick(sum, r);
+    if (of_row == 0.f) return -INFINITY;
+    const float reference = is_far(r) ? shifts[r] * scale.natural : pick(ref, r) * kLn2;
+    return reference + log2f(of_row) * kLn2;
+  }
+
+ private:
+  static TILEWISE_DEVICE float pick(const float (&x)[kRows], int r) {  // registers have no index
+    float picked = x[0];
+#pragma unroll
+    for (int i = 1; i < kRows; ++i) picked = r == i ? x[i] : picked;
+    return picked;
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "core/options.h"
 #include "cuda/common/alignment.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
@@ -45,19 +46,16 @@ Unit unit_of(const Problem& p) {
 
 // ---- Which kernel.
 
-bool has_options(const Problem& p) {
-  return p.packed_q || p.packed_k || p.seqused_q || p.seqused_k || p.leftpad_k || p.batch_index_k || p.softcap != 0 ||
-         p.bias || p.alibi_slopes || p.sink || p.dropout.threshold > 0 || p.window_left != kUnbounded ||
-         p.window_right != kUnbounded || p.attention_chunk > 0 || p.mask || p.key_begin || p.key_end || p.q_positions ||
-         p.k_positions || p.prior_out;
-}
-
 bool is_fast(const Problem& p) {
   const int dim = padded_dim(p);
-  return p.type != Type::f32 && p.head_dim == dim && p.value_dim == dim && !has_options(p);
+  return p.type != Type::f32 && p.head_dim == dim && p.value_dim == dim && !has_key_intervals(p) && !has_terms(p) &&
+         !p.leftpad_k && !p.sink && !p.prior_out;
 }
 
-MaskKind mask_of(const Problem& p) { return p.causal ? MaskKind::causal : MaskKind::none; }
+MaskKind mask_of(const Problem& p) {
+  if (has_lengths(p)) return MaskKind::lengths;
+  return p.causal ? MaskKind::causal : MaskKind::none;
+}
 
 SharedMemory limit_of(const Settings& settings) {
   return shared_memory_of(settings.fast_memory * static_cast<int64_t>(sizeof(float)));
@@ -82,7 +80,7 @@ void refuse(const Problem& p, Text& reason) {
 Sizing size(const Problem& p, const Settings& settings) {
   const int dim = padded_dim(p);
   if (is_fast(p)) {
-    const ForwardTile tile = forward_tile(dim, limit_of(settings));
+    const ForwardTile tile = forward_tile(dim, mask_of(p), limit_of(settings));
     return {.query_rows = tile.rows(), .keys = tile.keys, .splits = 1};
   }
   const GeneralForwardTile tile = general_forward_tile(dim, static_cast<int>(size_of(p.type)));

@@ -2,7 +2,7 @@
 // stay, blocks of keys pass through a ring in shared memory that all warps fill together; mbarriers let the warps drift
 // apart, so that the softmax of one meets the mma of another.
 //
-// This file serves what is fast: one length for all sequences, no mask or the causal one, head sizes that are tiles.
+// This file serves what is fast: no mask or the causal one, head sizes that are tiles.
 #pragma once
 
 #include <climits>
@@ -11,39 +11,9 @@
 #include "cuda/common/softmax.cuh"
 #include "cuda/common/store.cuh"
 #include "cuda/common/tile.cuh"
-#include "cuda/v2/forward_unit.h"
-#include "cuda/v2/forward_work.cuh"
+#include "cuda/v2/forward_storage.cuh"
 
 namespace tilewise::cuda::v2 {
-
-template <class E, int D, MaskKind Mask, ForwardTile Choice>
-struct Tile {
-  using Element = E;
-  static constexpr ForwardTile c = Choice;
-  static constexpr int kHeadDim = D, kWarps = c.warps, kThreads = 32 * kWarps, kSplit = c.split;
-  static constexpr int kM = c.rows(), kN = c.keys, kOwnKeys = kN / kSplit, kOwnCols = D / kSplit;
-  static constexpr int kPitch = D + 8;  // rows 16 bytes apart in the banks: no conflicts, every offset an immediate
-  static constexpr bool kCausal = Mask == MaskKind::causal, kStreams = !kCausal && Choice.streams;
-};
-
-template <class T>
-struct PairStorage {  // what warps that share rows tell each other
-  typename T::Element p[T::kM][T::kN + 8];
-  float row[T::kWarps][32];
-};
-struct Nothing {};
-
-template <class T>
-struct SharedStorage {
-  struct Stage {
-    typename T::Element k[T::kN][T::kPitch], v[T::kN][T::kPitch];
-  };
-  typename T::Element q[T::kM][T::kPitch];
-  Stage stage[T::c.stages];
-  ptx::Barrier k_full[T::c.stages], k_free[T::c.stages], v_full[T::c.stages], v_free[T::c.stages];
-  float shifts[T::kThreads][4];  // of far rows
-  std::conditional_t<(T::kSplit > 1), PairStorage<T>, Nothing> pair;
-};
 
 template <class T>
 TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan) {
@@ -64,7 +34,7 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
   const uint32_t a_at = ptx::smem_addr(&smem.q[lane % 16][lane / 16 * 8]);
   const uint32_t q_at = a_at + group * 32 * T::kPitch * 2;
   const uint32_t v_from_a = a_at + part * T::kOwnCols * 2 + uint32_t(sizeof(smem.q)) + kV;
-  const uint32_t v_at = kSplit > 1 || T::kCausal || T::kHeadDim != 64 ? v_from_a : ptx::pin(v_from_a);
+  const uint32_t v_at = T::kHeadDim == 64 && T::kStreams ? ptx::pin(v_from_a) : v_from_a;  // registers are short there
   const uint32_t k_at =
       ptx::smem_addr(&smem.stage[0].k[part * T::kOwnKeys + lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
   const uint32_t to = ptx::smem_addr(&smem.stage[0].k[KeyCopy::row()][KeyCopy::col()]);
@@ -73,25 +43,38 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
   float o[2][T::kOwnCols / 8][4];
   uint32_t q_frags[T::c.q_in_registers ? kDepth : 1][2][4];
   SoftmaxRows<2> rows;
-  int index = blockIdx.x, n, first_masked, first_dead;  // tile, block of keys at work
-  int copy_index = index, copy_n;                       // those to copy
-  const E *k, *v;                                       // the thread's place in the block to copy
-  unsigned count = 0;                                   // blocks done
+  const int first_index = T::kStreams && T::kCausal ? int(blockIdx.x) * plan.run : int(blockIdx.x);
+  int index = first_index, n, first_masked, first_dead;  // tile, block of keys at work
+  int copy_index = first_index, copy_n;                  // those to copy
+  bool no_key_seen;                                      // of this tile
+  const E *k, *v;                                        // the thread's place in the block to copy
+  unsigned count = 0;                                    // blocks done
+
+  // ---- The tile at hand, and its sequence.
+  auto own_work = [&]() -> ForwardWork& { return smem.work[ptx::thread_index() / 32]; };
+  auto lengths = [&] { return T::kLengths ? smem.lengths : TileLengths{plan.rows, plan.keys, plan.diagonal}; };
+  auto place_of_row = [&](const Tensor& t, const ForwardWork& work, int i) {
+    return T::kLengths ? row_offset(t, smem.sequence, i, work.head) : t.offset(work.sequence, i, work.head);
+  };
+  auto place_of_lse = [&](const ForwardWork& work, int i) {
+    return T::kLengths ? lse_offset(p.lse, smem.sequence, i, work.head) : p.lse.offset(work.sequence, work.head, i);
+  };
 
   // ---- Queries.
   auto load_queries = [&](const ForwardWork& work) {  // by the warps that read them
     const int first = work.row_block * T::kM + group * 32, at = part * (32 / kSplit) + lane / 4;
     const int64_t stride = p.q.stride[1];
-    const E* from = reinterpret_cast<const E*>(p.q.data) + work.sequence * p.q.stride[0] + work.head * p.q.stride[2] +
-                    (first + at) * stride + lane % 4 * 8;
+    const E* from = reinterpret_cast<const E*>(p.q.data) + place_of_row(p.q, work, first + at) + lane % 4 * 8;
+    const int rows = lengths().rows;
     const uint32_t to = ptx::smem_addr(&smem.q[group * 32 + at][lane % 4 * 8]);
 #pragma unroll
     for (int i = 0; i < 32 / kSplit; i += 8) {
 #pragma unroll
       for (int c = 0; c < T::kHeadDim; c += 32) {
-        ptx::cp_async_or_zero(to + (i * T::kPitch + c) * 2, from + i * stride + c, first + at + i < plan.rows);
+        ptx::cp_async_or_zero(to + (i * T::kPitch + c) * 2, from + i * stride + c, first + at + i < rows);
       }
     }
+    ptx::cp_async_commit();  // a group, so that nobody waits for the keys and values behind them
   };
   auto load_q = [&](int step, uint32_t(&a)[2][4]) {
 #pragma unroll
@@ -106,16 +89,20 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
   };
 
   // ---- Copies of keys and values. The key blocks of all tiles of this thread block form one stream.
-  auto next_tile = [&](int index) {
-    return T::kStreams && index + int(gridDim.x) < plan.tiles ? index + int(gridDim.x) : -1;
+  auto next_tile = [&](int index) {  // plan.run in a row, then those that the other thread blocks leave
+    if constexpr (!T::kStreams) return -1;
+    const bool first_of_two = T::kCausal && plan.run == 2 && index % 2 == 0;
+    const int next = first_of_two ? index + 1 : index + 1 + (int(gridDim.x) - 1) * (T::kCausal ? plan.run : 1);
+    return next < plan.tiles ? next : -1;
   };
   auto place = [&](const Tensor& t, const ForwardWork& work) {
-    return reinterpret_cast<const E*>(t.data) + work.sequence * t.stride[0] + work.head / plan.group * t.stride[2] +
-           (copy_n * T::kN + KeyCopy::row()) * t.stride[1] + KeyCopy::col();
+    const int j = copy_n * T::kN + KeyCopy::row(), head = plan.group.quotient(work.head);
+    const int64_t at = T::kLengths ? key_offset(t, smem.sequence, j, head) : t.offset(work.sequence, j, head);
+    return reinterpret_cast<const E*>(t.data) + at + KeyCopy::col();
   };
   auto seek_tile = [&] {  // to the last block of keys of tile copy_index
     const ForwardWork work = work_at<T>(plan, copy_index);
-    copy_n = KeyBlocks<T>(plan, work.row_block).end - 1;
+    copy_n = KeyBlocks<T>(lengths(), work.row_block).end - 1;
     k = place(p.k, work);
     v = place(p.v, work);
   };
@@ -128,7 +115,7 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
       seek_tile();
     }
   };
-  auto rows_to_copy = [&] { return copy_index < 0 ? 0 : plan.keys - copy_n * T::kN; };
+  auto rows_to_copy = [&] { return copy_index < 0 ? 0 : lengths().keys - copy_n * T::kN; };
   auto copy_k = [&](int pass, uint32_t to, int rows_left) { KeyCopy::pass(pass, to, k, p.k.stride[1], rows_left); };
   auto copy_v = [&](int pass, uint32_t to, int rows_left) {
     KeyCopy::pass(pass, to + kV, v, p.v.stride[1], rows_left);
@@ -190,18 +177,21 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
     }
   };
   auto raise_reference = [&] {
-    bool raise = rows.may_raise(s, plan.scale.quick);
-    if constexpr (kSplit > 1) {
-      raise = ptx::named_or(1 + group, 32 * kSplit, raise);
-    } else {
-      raise = __any_sync(~0u, raise);
+    const bool fresh = T::kCausal ? no_key_seen : n == (plan.keys - 1) / T::kN;
+    bool raise = T::kCausal && fresh;  // on the diagonal there are rows without a score above 0
+    if (!raise) {
+      raise = rows.may_raise(s, plan.scale.quick, fresh);
+      raise = kSplit > 1 ? ptx::named_or(1 + group, 32 * kSplit, raise) : __any_sync(~0u, raise);
     }
     if (__builtin_expect(raise, 0)) {
       float top[4];
       rows.find_tops(top, s, plan.scale);
       combine(top, [](float a, float b) { return fmaxf(a, b); });
-      rows.raise(top, s, o, smem.shifts[ptx::thread_index()], plan.scale);
+      rows.raise(top, s, o, fresh, smem.shifts[ptx::thread_index()], plan.scale);
+    } else {
+      rows.keep_reference();
     }
+    no_key_seen = false;
   };
   // Probabilities number from..to of the 16 that a thread has of each 16 keys, in place.
   auto exponentiate = [&](int from, int to) {
@@ -276,15 +266,18 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
 
   // ---- A tile: begin, steps, finish.
   auto begin = [&](const ForwardWork& work) {
-    const KeyBlocks<T> blocks(plan, work.row_block);
-    const int live = work.row_block * T::kM + plan.diagonal;  // causal: keys that a row before the tile's first sees
+    const KeyBlocks<T> blocks(lengths(), work.row_block);
+    const int live = work.row_block * T::kM + lengths().diagonal;  // causal: keys that rows before the tile see
     n = blocks.end - 1;
     first_masked = blocks.first_masked;
     first_dead = (T::kCausal ? live + row + 1 : 0) - part * T::kOwnKeys - lane % 4 * 2;
     rows = SoftmaxRows<2>{};
+    no_key_seen = true;
 #pragma unroll
     for (int i = 0; i < T::kOwnCols; ++i) o[i / (T::kOwnCols / 2)][i / 4 % (T::kOwnCols / 8)][i % 4] = 0.f;
-    ptx::cp_async_wait_all();  // Q
+    __syncwarp();  // all have read it
+    if (lane == 0) smem.work[warp] = work;
+    ptx::cp_async_wait<0>();  // Q; what was issued after it is in no group
     if (kSplit > 1) {
       pair_sync();
     } else {
@@ -306,7 +299,7 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
   auto step = [&] {
     compute_scores();
     if (__builtin_expect(n >= (T::kCausal ? first_masked : int(unsigned(plan.keys) / T::kN)), 0)) {
-      kill_scores<T::kCausal>(s, first_dead - n * T::kN, plan.keys - n * T::kN - part * T::kOwnKeys - lane % 4 * 2,
+      kill_scores<T::kCausal>(s, first_dead - n * T::kN, lengths().keys - n * T::kN - part * T::kOwnKeys - lane % 4 * 2,
                               plan.scale.dead);
     }
     raise_reference();
@@ -332,25 +325,31 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
     if (lane == 0) smem.k_free[stage].arrive(), smem.v_free[stage].arrive();
     ++count;
   };
-  auto finish = [&](const ForwardWork& work) {
+  auto finish = [&] {
     const int thread = ptx::thread_index(), lane = thread % 32;
+    const ForwardWork work = own_work();
     const int first_row = work.row_block * T::kM + thread / 32 / kSplit * 32 + lane / 4;
 #pragma unroll
     for (int r = 0; r < 4; ++r) rows.sum[r] = quad_sum(rows.sum[r]);
     combine(rows.sum, [](float a, float b) { return a + b; });
+    const int r_of_lse = lane % 4, i = first_row + r_of_lse * 8;  // four lanes share four rows: one for each
+    if (p.lse && part == 0 && i < lengths().rows) {
+      reinterpret_cast<float*>(p.lse.data)[place_of_lse(work, i)] = rows.lse(r_of_lse, smem.shifts[thread], plan.scale);
+    }
+    const int64_t to = place_of_row(p.out, work, first_row) + part * T::kOwnCols;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const int i = first_row + r * 8;
-      const bool inside = i < plan.rows;
-      if (p.lse && part == 0 && lane % 4 == 0 && inside) {
-        reinterpret_cast<float*>(p.lse.data)[p.lse.offset(work.sequence, work.head, i)] =
-            rows.lse(r, smem.shifts[thread], plan.scale);
-      }
-      const int64_t at = p.out.offset(work.sequence, i, work.head) + part * T::kOwnCols;
-      store_row<E>(p.out, at, o[r / 2], r % 2, rows.inverse(r), inside);
+      const bool inside = first_row + r * 8 < lengths().rows;
+      store_row<E>(p.out, to + r * 8 * p.out.stride[1], o[r / 2], r % 2, rows.inverse(r), inside);
     }
   };
 
+  if constexpr (T::kLengths) {
+    const ForwardWork work = work_at<T>(plan, first_index);
+    const Sequence sequence = find_sequence(p, work.sequence);
+    if (work.row_block * T::kM >= sequence.rows) return;
+    if (threadIdx.x == 0) smem.sequence = sequence, smem.lengths = TileLengths::of(p, sequence);
+  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       smem.k_full[i].init(T::kThreads);
@@ -360,7 +359,7 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
     }
   }
   __syncthreads();
-  load_queries(work_at<T>(plan, index));
+  load_queries(work_at<T>(plan, first_index));
   seek_tile();
 #pragma unroll
   for (int i = 0; i < kEarly; ++i) {
@@ -372,11 +371,12 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
     smem.v_full[i].arrive_when_copied();
     seek_next();
   }
+
   while (index >= 0) {
     const int live = begin(work_at<T>(plan, index));
     for (; n >= 0 && n * T::kN >= live; --n) pass_over();
     for (; n >= 0; --n) step();
-    finish(work_at<T>(plan, T::kStreams ? ptx::pin(index) : ptx::block_index()));
+    finish();
     index = next_tile(index);
   }
   ptx::cp_async_wait_all();  // none may land in shared memory that has a new owner

@@ -1,6 +1,6 @@
 // FlashAttention-2 forward with every option of a call: masks are intervals of keys that the rows' threads look up, all
-// else are branches at run time that a whole thread block takes alike. A warp owns 16 rows; a block of keys comes while
-// the values before it are multiplied, and the other way round.
+// else are branches at run time that a whole thread block takes alike. A warp owns 16 or 32 rows; a block of keys comes
+// while the values before it are multiplied, and the other way round.
 #pragma once
 
 #include "core/find_keys.h"
@@ -18,19 +18,21 @@ struct GeneralTile {
   using Element = E;
   static constexpr GeneralForwardTile c = general_forward_tile(D, sizeof(E));
   static constexpr int kHeadDim = D, kWarps = c.warps, kThreads = 32 * kWarps, kM = c.rows(), kN = c.keys;
-  static constexpr int kCopy = 16 / sizeof(E);  // elements of a copy
-  static constexpr int kPitch = D + kCopy;      // rows 16 bytes apart in the banks: fragments come without conflicts
-  static constexpr int kOwn = kN / 2;           // scores of a thread
+  static constexpr int kStrips = c.strips, kRows = 2 * kStrips;  // strips of 16 rows of a warp, rows of a thread
+  static constexpr int kCopy = 16 / sizeof(E);                   // elements of a copy
+  static constexpr int kPitch = D + kCopy;       // rows 16 bytes apart in the banks: fragments come without conflicts
+  static constexpr int kOwn = kStrips * kN / 2;  // scores of a thread
 };
 
 template <class T>
 struct GeneralStorage {
   typename T::Element q[T::kM][T::kPitch], k[T::kN][T::kPitch], v[T::kN][T::kPitch];
-  float own[T::kOwn][T::kThreads];  // scores or probabilities that are finished one by one
-  float shifts[T::kThreads][2];     // of far rows
+  float own[T::kOwn][T::kThreads];      // scores or probabilities that are finished one by one
+  float shifts[T::kThreads][T::kRows];  // of far rows
   Sequence sequence;
   KeyRange live[T::kM];         // keys of each row
   RowsRange ranges[T::kWarps];  // what the rows of a warp have in common
+  KeyRange keys;                // that any row of the tile sees
 };
 
 // One block of rows of one head.
@@ -38,12 +40,13 @@ template <class T>
 class GeneralForward {
   using E = typename T::Element;
   using Storage = GeneralStorage<T>;
-  using Scores = float[1][T::kN / 8][4];        // [keys / 8]: row lane / 4 + i / 2 * 8, key 8 n + lane % 4 * 2 + i % 2
-  using Output = float[1][T::kHeadDim / 8][4];  // [columns / 8], likewise
+  using Scores =
+      float[T::kStrips][T::kN / 8][4];  // [keys / 8]: row lane / 4 + i / 2 * 8, key 8 n + lane % 4 * 2 + i % 2
+  using Output = float[T::kStrips][T::kHeadDim / 8][4];  // [columns / 8], likewise
 
  public:
   TILEWISE_DEVICE GeneralForward(const Problem& p, const ForwardSchedule& plan, Storage& smem, const ForwardWork& work)
-      : p_(p), plan_(plan), smem_(smem), h_(work.head), kv_(work.head / plan.group) {
+      : p_(p), plan_(plan), smem_(smem), h_(work.head), kv_(plan.group.quotient(work.head)) {
     first_row_ = work.row_block * T::kM;
   }
 
@@ -57,23 +60,26 @@ class GeneralForward {
       smem_.live[r] = r < rows_ ? find_live_keys(p_, s, h_, first_row_ + r) : KeyRange{};
     }
     __syncthreads();
-    const int first = warp() * 16;
-    for (int r = first; r < min(first + 16, rows_); ++r) own_rows_.add(smem_.live[r]);
-    if (lane() == 0) smem_.ranges[warp()] = own_rows_;
+    RowsRange own;
+    const int first = warp() * 16 * T::kStrips;
+    for (int r = first; r < min(first + 16 * T::kStrips, rows_); ++r) own.add(smem_.live[r]);
+    if (lane() == 0) smem_.ranges[warp()] = own;
     __syncthreads();
     RowsRange all;
     for (const RowsRange& range : smem_.ranges) all.add(range);
-    keys_ = all.hull();
+    if (threadIdx.x == 0) smem_.keys = all.hull();
+    __syncthreads();
     return true;
   }
 
   TILEWISE_DEVICE void add_all_keys() {
     copy(smem_.q, p_.q, row_offset(p_.q, smem_.sequence, first_row_, h_), p_.q.stride[1], {0, rows_});
-    const int last = static_cast<int>(ceil_div(keys_.hi, T::kN)) - 1, first = static_cast<int>(keys_.lo / T::kN);
-    if (!keys_.empty()) copy_keys(last);
-    for (int n = last; n >= first && !keys_.empty(); --n) {
+    const KeyRange keys = smem_.keys;
+    const int last = static_cast<int>(ceil_div(keys.hi, T::kN)) - 1, first = static_cast<int>(keys.lo / T::kN);
+    if (!keys.empty()) copy_keys(last);
+    for (int n = last; n >= first && !keys.empty(); --n) {
       const int64_t key = int64_t{n} * T::kN;
-      const bool used = !own_rows_.dead(key, key + T::kN);
+      const bool used = !own_range().dead(key, key + T::kN);
       Scores s = {};
       ptx::cp_async_wait_all();  // K
       __syncthreads();           // all have it, and are done with V
@@ -94,7 +100,7 @@ class GeneralForward {
 
   TILEWISE_DEVICE void store() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < T::kRows; ++r) {
       softmax_.sum[r] = quad_sum(softmax_.sum[r]);
       if (own_row(r) < rows_) store_row(r);
     }
@@ -103,8 +109,13 @@ class GeneralForward {
  private:
   static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
   static TILEWISE_DEVICE int warp() { return threadIdx.x / 32; }
-  static TILEWISE_DEVICE int own_row(int r) { return warp() * 16 + lane() / 4 + r * 8; }  // in the tile
-  static TILEWISE_DEVICE int own_column() { return lane() % 4 * 2; }                      // the first of eight
+  static TILEWISE_DEVICE int own_row(int r) { return warp() * 16 * T::kStrips + lane() / 4 + r * 8; }  // in the tile
+  TILEWISE_DEVICE const RowsRange& own_range() const { return smem_.ranges[warp()]; }
+  static TILEWISE_DEVICE int own_column() { return lane() % 4 * 2; }  // the first of eight
+
+  // The scores of a thread by number, and the number of the one of row r and its column c.
+  static TILEWISE_DEVICE float& score(Scores& s, int i) { return s[i / (T::kN / 2)][i / 4 % (T::kN / 8)][i % 4]; }
+  static TILEWISE_DEVICE int place_of(int r, int c) { return r / 2 * (T::kN / 2) + c / 2 * 4 + r % 2 * 2 + c % 2; }
 
   // ---- Copies. What lies outside of `rows` or past the head size becomes zeros: nobody looks at it.
 
@@ -121,7 +132,7 @@ class GeneralForward {
   }
   TILEWISE_DEVICE void copy_block(E (&to)[T::kN][T::kPitch], const Tensor& t, int n) {
     const int64_t key = int64_t{n} * T::kN;
-    copy(to, t, key_offset(t, smem_.sequence, key, kv_), t.stride[1], {keys_.lo - key, keys_.hi - key});
+    copy(to, t, key_offset(t, smem_.sequence, key, kv_), t.stride[1], {smem_.keys.lo - key, smem_.keys.hi - key});
   }
   TILEWISE_DEVICE void copy_keys(int n) { copy_block(smem_.k, p_.k, n); }
   TILEWISE_DEVICE void copy_values(int n) { copy_block(smem_.v, p_.v, n); }
@@ -129,7 +140,8 @@ class GeneralForward {
   // ---- S = Q K^T.
 
   TILEWISE_DEVICE void multiply_scores(Scores& s) {
-    const auto(&q)[16][T::kPitch] = reinterpret_cast<const E(&)[16][T::kPitch]>(smem_.q[warp() * 16]);
+    const auto(&q)[16 * T::kStrips][T::kPitch] =
+        reinterpret_cast<const E(&)[16 * T::kStrips][T::kPitch]>(smem_.q[warp() * 16 * T::kStrips]);
     if constexpr (std::is_same_v<E, float>) {
       multiply_f32<T::kHeadDim / 8, 1>(
           s[0], [&](int step, float(&a)[4]) { load_a_f32(a, q, step * 8); },
@@ -138,7 +150,11 @@ class GeneralForward {
       const uint32_t q_at = ptx::smem_addr(&q[lane() % 16][lane() / 16 * 8]);
       const uint32_t k_at = ptx::smem_addr(&smem_.k[lane() % 8 + lane() / 16 * 8][lane() / 8 % 2 * 8]);
       multiply<E, T::kHeadDim / 16, T::kN / 16, 1, false>(
-          s, [&](int step, uint32_t(&a)[1][4]) { ptx::ldmatrix(a[0], q_at + step * 32); },
+          s,
+          [&](int step, uint32_t(&a)[T::kStrips][4]) {
+#pragma unroll
+            for (int m = 0; m < T::kStrips; ++m) ptx::ldmatrix(a[m], q_at + (m * 16 * T::kPitch + step * 16) * 2);
+          },
           [&](int step, int n, uint32_t(&b)[4]) { ptx::ldmatrix(b, k_at + (n * 16 * T::kPitch + step * 16) * 2); },
           [](int, int) {});
     }
@@ -155,20 +171,20 @@ class GeneralForward {
   template <class F>
   TILEWISE_DEVICE void each(Scores& s, int64_t key, float dead, F&& f) {
 #pragma unroll
-    for (int i = 0; i < T::kOwn; ++i) smem_.own[i][threadIdx.x] = s[0][i / 4][i % 4];
+    for (int i = 0; i < T::kOwn; ++i) smem_.own[i][threadIdx.x] = score(s, i);
 #pragma unroll 1
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < T::kRows; ++r) {
       const ScoreRow row = score_row_of(r);
       const KeyRange live = smem_.live[own_row(r)];
 #pragma unroll 1
-      for (int c = 0; c < T::kOwn / 2; ++c) {
+      for (int c = 0; c < T::kN / 4; ++c) {
         const int64_t j = key + c / 2 * 8 + own_column() + c % 2;
-        float& x = smem_.own[c / 2 * 4 + r * 2 + c % 2][threadIdx.x];
+        float& x = smem_.own[place_of(r, c)][threadIdx.x];
         x = j >= live.lo && j < live.hi ? f(row, j, x) : dead;
       }
     }
 #pragma unroll
-    for (int i = 0; i < T::kOwn; ++i) s[0][i / 4][i % 4] = smem_.own[i][threadIdx.x];
+    for (int i = 0; i < T::kOwn; ++i) score(s, i) = smem_.own[i][threadIdx.x];
   }
 
   TILEWISE_DEVICE void mask(Scores& s, int64_t key) {
@@ -177,21 +193,21 @@ class GeneralForward {
         if (is_masked(p_, smem_.sequence, row.h, row.i, j)) return plan_.scale.dead;
         return plan_.finishes_scores ? score_of(p_, smem_.sequence, row, j, x).value : x;
       });
-    } else if (!own_rows_.whole(key, key + T::kN)) {
+    } else if (!own_range().whole(key, key + T::kN)) {
       mask_intervals(s, key);
     }
   }
   TILEWISE_DEVICE void mask_intervals(Scores& s, int64_t key) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < T::kRows; ++r) {
       const KeyRange live = smem_.live[own_row(r)];
       const int64_t origin = key + own_column();
       const int lo = static_cast<int>(clamp(live.lo - origin, -1, T::kN)),
                 hi = static_cast<int>(clamp(live.hi - origin, -1, T::kN));
 #pragma unroll
-      for (int c = 0; c < T::kOwn / 2; ++c) {
+      for (int c = 0; c < T::kN / 4; ++c) {
         const int j = c / 2 * 8 + c % 2;
-        float& x = s[0][c / 2][r * 2 + c % 2];
+        float& x = score(s, place_of(r, c));
         x = j >= lo && j < hi ? x : plan_.scale.dead;
       }
     }
@@ -200,17 +216,18 @@ class GeneralForward {
   // ---- P = softmax(S), without its division.
 
   TILEWISE_DEVICE void raise_reference(Scores& s) {
-    if (!__any_sync(~0u, softmax_.may_raise(s, plan_.scale.quick))) return;
-    float top[2];
+    if (!__any_sync(~0u, softmax_.may_raise(s, plan_.scale.quick, false))) return;
+    float top[T::kRows];
     softmax_.find_tops(top, s, plan_.scale);
-    softmax_.raise(top, s, o_, smem_.shifts[threadIdx.x], plan_.scale);
+    softmax_.raise(top, s, o_, false, smem_.shifts[threadIdx.x], plan_.scale);
   }
   TILEWISE_DEVICE void exponentiate(Scores& s) {
 #pragma unroll
     for (int i = 0; i < T::kOwn; ++i) {
-      float& x = s[0][i / 4][i % 4];
-      x = ptx::exp2(fmaf(x, plan_.scale.log2, -softmax_.ref[i / 2 % 2]));
-      softmax_.sum[i / 2 % 2] += x;
+      const int r = i / (T::kN / 2) * 2 + i / 2 % 2;
+      float& x = score(s, i);
+      x = ptx::exp2(fmaf(x, plan_.scale.log2, -softmax_.ref[r]));
+      softmax_.sum[r] += x;
     }
   }
   TILEWISE_DEVICE void drop(Scores& s, int64_t key) {
@@ -230,11 +247,11 @@ class GeneralForward {
       const uint32_t v_at = ptx::smem_addr(&smem_.v[lane() % 16][lane() / 16 * 8]);
       multiply<E, T::kN / 16, T::kHeadDim / 16, 1, false>(
           o_,
-          [&](int step, uint32_t(&a)[1][4]) {
+          [&](int step, uint32_t(&a)[T::kStrips][4]) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const float* x = &s[0][2 * step + i / 2][i % 2 * 2];
-              a[0][i] = ptx::pack<E>(x[0], x[1]);
+            for (int i = 0; i < 4 * T::kStrips; ++i) {
+              const float* x = &s[i / 4][2 * step + i / 2 % 2][i % 2 * 2];
+              a[i / 4][i % 4] = ptx::pack<E>(x[0], x[1]);
             }
           },
           [&](int step, int n, uint32_t(&b)[4]) {
@@ -278,7 +295,7 @@ class GeneralForward {
       float x[2];
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        x[c] = factor == 0 ? 0 : o_[0][n][r * 2 + c] * factor;
+        x[c] = factor == 0 ? 0 : o_[r / 2][n][r % 2 * 2 + c] * factor;
         if (prior_weight != 0) x[c] += prior_weight * read_element(p_.prior_out, from + column + c);
       }
       if (p_.out.type == Type::f32) {
@@ -292,12 +309,10 @@ class GeneralForward {
   const Problem& p_;
   const ForwardSchedule& plan_;
   Storage& smem_;
-  int h_, kv_;          // head of q, of k and v
-  int64_t first_row_;   // of the tile, in its sequence
-  int rows_ = 0;        // of the tile
-  RowsRange own_rows_;  // of this warp
-  KeyRange keys_;       // that any row of the tile sees
-  SoftmaxRows<1> softmax_;
+  int h_, kv_;         // head of q, of k and v
+  int64_t first_row_;  // of the tile, in its sequence
+  int rows_ = 0;       // of the tile
+  SoftmaxRows<T::kStrips> softmax_;
   Output o_ = {};
 };
 

@@ -12,16 +12,23 @@ constexpr int64_t kCachedBytes = int64_t{32} << 20;
 
 }  // namespace
 
+Divisor divisor_of(int64_t value) {
+  Divisor made{.value = static_cast<int>(greater(1, value))};
+  while ((int64_t{1} << made.shift) < made.value) ++made.shift;
+  made.factor = static_cast<uint32_t>(ceil_div(int64_t{1} << (31 + made.shift), made.value));
+  return made;
+}
+
 ForwardSchedule schedule_of(const Problem& p, int rows_of_tile) {
   const int64_t row_blocks = ceil_div(p.max_rows, rows_of_tile), heads = p.batch * p.heads;
   const int64_t head_bytes = greater(1, p.max_keys * (p.head_dim + p.value_dim) * size_of(p.type));
   ForwardSchedule made;
   made.tiles = static_cast<int>(row_blocks * heads);
-  made.row_blocks = static_cast<int>(row_blocks);
+  made.row_blocks = divisor_of(row_blocks);
   made.section = static_cast<int>(clamp(kCachedBytes / head_bytes, 1, greater(1, heads)));
   made.all_heads = static_cast<int>(heads);
-  made.heads = static_cast<int>(p.heads);
-  made.group = static_cast<int>(p.group());
+  made.heads = divisor_of(p.heads);
+  made.group = divisor_of(p.group());
   made.rows = static_cast<int>(p.max_rows);
   made.keys = static_cast<int>(p.causal && p.top_left ? lesser(p.max_keys, p.max_rows) : p.max_keys);
   made.diagonal = static_cast<int>(p.top_left ? 0 : p.max_keys - p.max_rows);

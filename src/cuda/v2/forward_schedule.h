@@ -6,13 +6,29 @@
 
 namespace tilewise::cuda::v2 {
 
+// Divides by a number that the host knows: a multiplication and a shift. For dividends from 0 to 2^31 - 1.
+struct Divisor {
+  int value = 1;
+  uint32_t factor = uint32_t{1} << 31;  // 2^(31 + shift) / value, rounded up
+  int shift = 0;                        // log2 of value, rounded up
+
+#ifdef __CUDACC__
+  __device__ __forceinline__ int quotient(int x) const {
+    return static_cast<int>(__umulhi(2 * static_cast<uint32_t>(x), factor) >> shift);
+  }
+#endif
+};
+
+Divisor divisor_of(int64_t value);  // 1 if it is less
+
 struct ForwardSchedule {
   int tiles = 0;                 // blocks of rows of all heads of all sequences
-  int row_blocks = 0;            // of one head
+  Divisor row_blocks;            // of one head
+  int run = 1;                   // tiles in a row that a thread block takes: causal streams pair a long and a short one
   int section = 0;               // heads whose keys and values fit the L2 cache together
   int all_heads = 0;             // of all sequences
-  int heads = 0;                 // of a sequence
-  int group = 0;                 // of them that share a kv head
+  Divisor heads;                 // of a sequence
+  Divisor group;                 // of them that share a kv head
   int rows = 0, keys = 0;        // of a sequence; the last keys are not counted if no row sees them
   int diagonal = 0;              // causal: row i sees keys up to i + diagonal
   bool finishes_scores = false;  // scores have terms beyond their scale: they come finished, in natural units

@@ -6,9 +6,6 @@
 
 namespace tilewise::cuda::v2 {
 
-// Masks that the fast kernels know.
-enum class MaskKind : int { none, causal };
-
 // E: element type of 16 bits, D: head size.
 template <class E, int D>
 struct ForwardUnit {
