@@ -316,13 +316,14 @@ def main() -> int:
         batch, heads = max(1, options.tokens // seqlen), max(1, options.width // head_dim)
         shape = Shape(which, options.dtype, batch, seqlen, heads, head_dim, causal)
         print(shape.text(), flush=True)
-        for row in rows_of(libraries, shape, options):
-            rows.append(row)
+        cell = list(rows_of(libraries, shape, options))
+        for row in cell:
             print(text_of(row), flush=True)
+        if options.csv:
+            append(options.csv, cell)
+        rows += cell
     for line in summary(rows):
         print(line)
-    if options.csv:
-        append(options.csv, rows)
     return 0
 
 
