@@ -33,20 +33,6 @@ ALLOWANCES = (
         most_bytes=192,
         why="code for sm_80 runs on GPUs with 163 or 99 KB of shared memory, which never start these tiles",
     ),
-    Allowance(
-        unit=r"v2/backward_\w+_(128|256)\.cu",
-        kernel=r"v2::backward<.*BackwardMask\)2",
-        architectures=("sm_80", "sm_90"),
-        most_bytes=256,
-        why="terms of scores need registers beside those of dK and dV; what spills is no operand of the products",
-    ),
-    Allowance(
-        unit=r"v2/backward_\w+_128\.cu",
-        kernel=r"v2::backward<.*BackwardMask\)1",
-        architectures=("sm_90",),
-        most_bytes=64,
-        why="numbers of the walk over ranges, used once a block",
-    ),
 )
 
 KERNEL = re.compile(

@@ -13,6 +13,7 @@
 #include "cuda/v2/backward_rows.cuh"
 #include "cuda/v2/backward_shape.cuh"
 #include "cuda/v2/backward_store.cuh"
+#include "cuda/v2/backward_turns.cuh"
 
 namespace tilewise::cuda::v2 {
 
@@ -22,14 +23,13 @@ class Backward {
   using E = typename T::Element;
   using Storage = BackwardStorage<T>;
   using Walk = std::conditional_t<T::kRanges, RangeWalk<T>, SimpleWalk<T>>;
-  using Copies = BackwardCopies<T>;
   static_assert(sizeof(Storage) <= T::kSharedBytes);
   static constexpr int kStageBytes = sizeof(typename Storage::Stage), kDoutAt = sizeof(Storage::Stage::q);
   static constexpr int kKvBytes = sizeof(Storage::k);
   static constexpr int kProbBytes = sizeof(Storage::p), kDsBytes = sizeof(Storage::ds[0]);
   static constexpr int kSteps = T::kHeadDim / 16;                     // of mma along a row of Q, K, V or dO
   static constexpr int kRoundBytes = T::kOwnQueries * T::kPitch * 2;  // of Q or dO
-  static constexpr int kCopies = Copies::kCopies;
+  static constexpr int kCopies = BackwardCopies<T>::kCopies;
   static constexpr int kDepth = (T::kAlone ? T::kOwnQueries : T::kQueries) / 16;        // of P^T dO and dS^T Q
   static constexpr int kScoreRows = T::kOwnKeys / 16, kScoreCols = T::kOwnQueries / 8;  // tiles of S^T
   static constexpr int kDqRows = T::kDqRows / 16, kDqTiles = kDqRows * T::kDqCols / 8;
@@ -63,8 +63,9 @@ class Backward {
   uint32_t p_part[kDepth][2][4], ds_part[kDepth][2][4];  // alone: operands of dV and dK
 
   QueryBlock here = blocks.first(block), next, last;  // in work, to be copied, before it
-  QueryBlock owed;                                    // in order: whose turn is still to be passed
-  Copies copies{p, work, smem, block};
+  QueryBlock owed;                                    // in order and late: whose turn is still to be passed
+  const Turns<T> turns{work, block.work_row, warp, lane};
+  BackwardCopies<T> copies{p, work, smem, block};
 
   // ---- The steps of a block of queries.
 
@@ -117,6 +118,56 @@ class Backward {
         });
   }
 
+  // S^T, dP^T and P^T where two warps divide the products: each makes its own for the queries of both, and gives the
+  // other what that one needs, through where that one writes P and dS later.
+  TILEWISE_DEVICE void divide_products(int index, int rows_left) {
+    constexpr int kCols = T::kOwnQueries / 16, kTiles = 2 * kCols, kMultiplies = kSteps * 2 * kCols;
+    const int stage = index % T::kStages, next_stage = (index + 1) % T::kStages;
+    const bool makes_dp = part % 2;
+    const int to_other = makes_dp ? -T::kOwnQueries : T::kOwnQueries;
+    const uint32_t mine = q_rows + stage * kStageBytes + makes_dp * kDoutAt, theirs = mine + to_other * T::kPitch * 2;
+    float made[2][2 * kTiles][4];  // of its own queries, then of the other's
+    clear(made);
+    if (index == 0 && makes_dp) smem.full[0].wait(0);
+    multiply<E, kSteps, 2 * kCols, 2, false>(
+        made, F::template a_of<2, T::kPitch>(k_as_a + makes_dp * kKvBytes),
+        [=](int step, int col, uint32_t(&b)[4]) {
+          ptx::ldmatrix(b, (col < kCols ? mine : theirs) + (col % kCols * 16 * T::kPitch + step * 16) * 2);
+        },
+        [&](int step, int col) {
+          const int i = step * 2 * kCols + col;
+          copies.some(i * kCopies / kMultiplies, (i + 1) * kCopies / kMultiplies, next_stage, rows_left);
+        });
+    smem.full[next_stage].arrive_when_copied();
+    if (index == 0 && !makes_dp) smem.full[0].wait(0);
+
+    make_room(index);
+    const auto* take = reinterpret_cast<const float4*>(&smem.p[group * 32 + lane][score_query]);
+    auto* const give = reinterpret_cast<float4*>(&smem.p[group * 32 + lane][score_query + to_other]);
+    const int ds_at = (kProbBytes + index % T::kDsBuffers * kDsBytes) / 16;
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const float* x = made[i / kTiles][kTiles + i % kTiles];
+      give[i / kTiles * ds_at + i % kTiles] = {x[0], x[1], x[2], x[3]};
+    }
+    ptx::named_sync(1 + T::kWarps / T::kParts + warp / 2, 64);
+    const float* lse = &smem.stage[stage].lse[query_of(0)];
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int m = i / kTiles, n = i % kTiles;
+      const float4 given = take[m * ds_at + n];
+      const float other[4] = {given.x, given.y, given.z, given.w};
+      const float2 l = *reinterpret_cast<const float2*>(lse + n * 8);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float own = made[m][n][j];
+        dp[m][n][j] = makes_dp ? own : other[j];
+        s[m][n][j] = ptx::exp2(fmaf(makes_dp ? other[j] : own, work.scale_log2, j % 2 ? -l.y : -l.x));
+      }
+    }
+    __syncwarp();
+  }
+
   // S = `dead` where a key is dead.
   TILEWISE_DEVICE void mask(float dead, int round) {
     const int query = query_of(round), key = score_key + lane / 4;
@@ -148,18 +199,24 @@ class Backward {
     terms.exponentiate(s, dp, &smem.stage[stage].lse[query]);
   }
 
+  TILEWISE_DEVICE void sync_group() { ptx::named_sync(1 + group, 32 * T::kParts); }
   TILEWISE_DEVICE void arrive(ptx::Barrier& barrier) {
     __syncwarp();
     if (lane == 0) barrier.arrive();
   }
 
-  // store(where) to the warp's part of dS^T of block number `index`, once all warps have read what was there before.
+  // Until all warps have read the dS that is overwritten, and those of the group the P.
+  TILEWISE_DEVICE void make_room(int index) {
+    if (index >= T::kDsBuffers && work.wants_dq) {
+      smem.ds_free[index % T::kDsBuffers].wait(index / T::kDsBuffers - 1 & 1);
+    }
+    if (!T::kAlone) sync_group();
+  }
+
+  // store(where) to the warp's part of dS^T of block number `index`.
   template <class Store>
   TILEWISE_DEVICE void hand_over(int index, int round, Store store) {
     const int buffer = index % T::kDsBuffers;
-    if (round == 0 && index >= T::kDsBuffers && work.wants_dq) {
-      smem.ds_free[buffer].wait(index / T::kDsBuffers - 1 & 1);
-    }
     store(ptx::smem_addr(&smem.ds[buffer][score_key + lane / 4][query_of(round)]));
     if (round == T::kRounds - 1) arrive(smem.ds_full[buffer]);
   }
@@ -228,53 +285,26 @@ class Backward {
     }
   }
 
-  // In order: blocks of earlier keys add to a part of dQ before. Their thread blocks have been started before, so that
-  // no wait is for one that has not.
-  TILEWISE_DEVICE int* turn_of(const QueryBlock& b) const {
-    const int64_t row = b.head * work.rows + block.work_row + b.m * T::kQueries;
-    return work.turns + row / kFragmentRows * kMostWarps + warp;
+  // sum += x dO or x Q, from `rows` on; in its shadow also(first, end) makes some of the additions to dQ.
+  template <class Operand, class Also>
+  TILEWISE_DEVICE void add_product(float (&sum)[2][T::kOwnCols / 8][4], Operand x, uint32_t rows, Also also) {
+    constexpr int kCols = T::kOwnCols / 16, kMultiplies = kDepth * kCols;
+    multiply<E, kDepth, kCols, 2, false>(sum, x, F::cols_of(rows), [&](int step, int col) {
+      const int i = step * kCols + col;
+      also(i * kDqTiles / kMultiplies, (i + 1) * kDqTiles / kMultiplies);
+    });
   }
-  // `seen`: the turn a while ago. Additions meet in L2, where those before are done once the turn is passed: no read
-  // depends on it, so that it need not acquire.
-  TILEWISE_DEVICE void await_turn(const QueryBlock& b, int seen) {
-    const int mine = blocks.turn(T::kAlone ? block : smem.block, b);
-    while (ptx::uniform(seen) != mine) seen = ptx::load_relaxed(turn_of(b));
-  }
-  TILEWISE_DEVICE void pass_turn(const QueryBlock& b) {
-    __syncwarp();
-    if (lane == 0) ptx::add_release(turn_of(b), 1);
-  }
-
-  // The operand that lies in registers if the warp is alone, in shared memory otherwise.
-  static TILEWISE_DEVICE auto operand(const uint32_t (&x)[kDepth][2][4], uint32_t at) {
-    if constexpr (T::kAlone) {
-      return [&x](int step, uint32_t(&a)[2][4]) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = x[step][i / 4][i % 4];
-      };
-    } else {
-      return F::template a_of<2, T::kProbPitch>(at);
-    }
-  }
-  // dV += P^T dO, and in its shadow the additions to dQ: also(first, last) makes some of them.
+  // dV += P^T dO
   template <class Also>
   TILEWISE_DEVICE void make_dv(int stage, int round, Also also) {
-    constexpr int kCols = T::kOwnCols / 16, kMultiplies = kDepth * kCols;
-    multiply<E, kDepth, kCols, 2, false>(dv, operand(p_part, p_as_a),
-                                         F::cols_of(q_cols + stage * kStageBytes + round * kRoundBytes + kDoutAt),
-                                         [&](int step, int col) {
-                                           const int i = step * kCols + col;
-                                           also(i * kDqTiles / kMultiplies, (i + 1) * kDqTiles / kMultiplies);
-                                         });
+    add_product(dv, F::operand(p_part, p_as_a), q_cols + stage * kStageBytes + round * kRoundBytes + kDoutAt, also);
   }
   // dK += dS^T Q
-  TILEWISE_DEVICE void make_dk(int stage, int round, int ds_buffer) {
-    multiply<E, kDepth, T::kOwnCols / 16, 2, false>(dk, operand(ds_part, ds_as_a + ds_buffer * kDsBytes),
-                                                    F::cols_of(q_cols + stage * kStageBytes + round * kRoundBytes),
-                                                    [](int, int) {});
+  template <class Also>
+  TILEWISE_DEVICE void make_dk(int stage, int round, int ds_buffer, Also also) {
+    add_product(dk, F::operand(ds_part, ds_as_a + ds_buffer * kDsBytes),
+                q_cols + stage * kStageBytes + round * kRoundBytes, also);
   }
-
-  TILEWISE_DEVICE void sync_group() { ptx::named_sync(1 + group, 32 * T::kParts); }
 
   // Block number `index` of the walk has landed, and the copies of the next one begin. How many rows that has.
   // `whole`: of this one, as the walk knows no more once it has found the next.
@@ -287,11 +317,16 @@ class Backward {
         copies.all(here, 0, whole);
       }
     }
-    smem.full[stage].wait(index / T::kStages & 1);
+    if (!T::kAlone && index == 0) {
+      smem.first_full.wait(0);  // without V and dO
+    } else {
+      smem.full[stage].wait(index / T::kStages & 1);
+    }
     if constexpr (T::kStages > 1) {
       // All warps are done with the block that the next copies overwrite.
       if (index + 1 >= T::kStages) smem.free[next_stage].wait((index + 1) / T::kStages - 1 & 1);
       if (has(next)) return copies.begin(next, next_stage, blocks.is_whole(block, next));
+      if (T::kRanges) copies.begin_none();
     }
     return 0;
   }
@@ -300,14 +335,19 @@ class Backward {
     const int stage = index % T::kStages;
     const bool whole = blocks.is_whole(block, here);
     const int rows_left = begin_block(index, whole);
-    make_scores(stage, 0, (index + 1) % T::kStages, rows_left);
-    make_probabilities(stage, 0);
+    if constexpr (T::kDivides) {
+      divide_products(index, rows_left);
+    } else {
+      make_scores(stage, 0, (index + 1) % T::kStages, rows_left);
+      if (index == 0) smem.full[0].wait(0);
+      make_probabilities(stage, 0);
+    }
     if constexpr (T::kTerms) {
       finish_pairs(stage, whole);
     } else if (__builtin_expect(!whole, 0)) {
       mask(0, 0);
     }
-    sync_group();  // it is done with the old P
+    if (!T::kDivides) make_room(index);
     hand_over(index, 0);
   }
 
@@ -320,77 +360,98 @@ class Backward {
     for (int round = 0; round < T::kRounds; ++round) {
       if (!whole && is_dead(round)) {
         skip_scores(round, next_stage, rows_left);
+        if (round == 0) make_room(index);
         hand_over_zeros(index, round);
         continue;
       }
       make_scores(stage, round, next_stage, rows_left);
       make_probabilities(stage, round);
       if (__builtin_expect(!whole, 0)) mask(0, round);
+      if (round == 0) make_room(index);
       hand_over(index, round);
       make_dv(stage, round, [](int, int) {});
-      make_dk(stage, round, 0);
+      make_dk(stage, round, 0, [](int, int) {});
     }
     arrive(smem.free[stage]);
   }
 
-  // Blocks of queries one after the other. dQ waits for the dS of all warps: late, so that it need not wait long.
-  TILEWISE_DEVICE void walk_together() {
-    for (int i = 0; has(here) || T::kLateDq; ++i) {
+  // dQ of block number `index`, and the turn to add to it.
+  TILEWISE_DEVICE void sum_dq(int index, const QueryBlock& b) {
+    const int turn = work.in_order ? turns.look(b) : 0;
+    make_dq(index);
+    if (work.in_order) turns.await(b, blocks.turn(T::kAlone ? block : smem.block, b), turn);
+  }
+
+  // Blocks of queries one after the other. dQ waits for the dS of all warps: during the next block, where there is
+  // memory for two dS, so that no warp waits long.
+  TILEWISE_DEVICE void walk_late() {
+    for (int i = 0;; ++i) {
       if (has(here)) make_ds(i);
-      if (work.in_order && i > T::kLateDq) pass_turn(owed);  // its additions have had time to arrive
-      const bool have_dq = i >= T::kLateDq;
-      const QueryBlock dq_of = T::kLateDq && have_dq ? last : here;
+      if (work.in_order && i > 1) turns.pass(owed);  // its additions have had time to arrive
+      const QueryBlock dq_of = i > 0 ? last : here;
       if (work.wants_dq) {
-        const int turn = work.in_order ? ptx::load_relaxed(turn_of(dq_of)) : 0;
-        if (have_dq) {
-          make_dq(i - T::kLateDq);
+        if (i > 0) {
+          sum_dq(i - 1, dq_of);
         } else {
           clear(dq);
         }
-        if (work.in_order && have_dq) await_turn(dq_of, turn);
       }
       if (!has(here)) break;
       sync_group();
       if (work.wants_dq) {
         float* const sum = dq_sum_of(dq_of);
-        make_dv(i % T::kStages, 0, [&](int first, int last) { add_dq(sum, first, last); });
+        make_dv(i % T::kStages, 0, [&](int first, int end) { add_dq(sum, first, end); });
       } else {
         make_dv(i % T::kStages, 0, [](int, int) {});
       }
-      make_dk(i % T::kStages, 0, i % T::kDsBuffers);
+      make_dk(i % T::kStages, 0, i % T::kDsBuffers, [](int, int) {});
       arrive(smem.free[i % T::kStages]);
       owed = dq_of, last = here, here = next;
     }
-    if (T::kLateDq && work.wants_dq) add_dq(dq_sum_of(last), 0, kDqTiles);
-    if (work.in_order) pass_turn(last);
+    if (work.wants_dq) add_dq(dq_sum_of(last), 0, kDqTiles);
+    if (work.in_order) turns.pass(last);
+  }
+  TILEWISE_DEVICE void walk_at_once() {
+    for (int i = 0; has(here); ++i) {
+      make_ds(i);
+      if (work.in_order && i > 0) turns.pass(last);
+      sync_group();
+      make_dv(i % T::kStages, 0, [](int, int) {});
+      if (work.wants_dq) {
+        sum_dq(i, here);
+        float* const sum = dq_sum_of(here);
+        make_dk(i % T::kStages, 0, 0, [&](int first, int end) { add_dq(sum, first, end); });
+      } else {
+        make_dk(i % T::kStages, 0, 0, [](int, int) {});
+      }
+      arrive(smem.free[i % T::kStages]);
+      last = here, here = next;
+    }
+    if (work.in_order) turns.pass(last);
   }
   TILEWISE_DEVICE void walk_alone() {
     for (int i = 0; has(here); ++i) {
       make_gradients(i);
       if (work.wants_dq) {
-        if (work.in_order && i > 0) pass_turn(owed);
-        const int turn = work.in_order ? ptx::load_relaxed(turn_of(here)) : 0;
-        make_dq(i);
-        if (work.in_order) await_turn(here, turn);
+        if (work.in_order && i > 0) turns.pass(last);
+        sum_dq(i, here);
         add_dq(dq_sum_of(here), 0, kDqTiles);
       }
-      owed = here, here = next;
+      last = here, here = next;
     }
-    if (work.in_order) pass_turn(owed);
+    if (work.in_order) turns.pass(last);
   }
 
  public:
-  TILEWISE_DEVICE Backward(const Problem& problem, const BackwardWork& workspace, Storage& storage, int index)
-      : p(problem),
-        work(workspace),
-        smem(storage),
-        block(problem, workspace, index, Walk::goes_up(problem, workspace)) {}
+  TILEWISE_DEVICE Backward(const Problem& problem, const BackwardWork& w, Storage& storage, int index)
+      : p(problem), work(w), smem(storage), block(problem, w, index, Walk::goes_up(problem, w)) {}
 
   TILEWISE_DEVICE bool has(const QueryBlock& b) const { return b.head < block.end_head; }
   TILEWISE_DEVICE bool has_keys() const { return block.keys_left > 0; }
 
   TILEWISE_DEVICE void walk() {
     if (threadIdx.x == 0) {
+      smem.first_full.init(T::kThreads);
       for (auto& x : smem.full) x.init(T::kThreads);
       for (auto& x : smem.free) x.init(T::kWarps);
       for (auto& x : smem.ds_full) x.init(T::kWarps);
@@ -405,12 +466,13 @@ class Backward {
       __syncthreads();
     }
     if (!has(here)) return;
-    copies.load_keys(used);
-    copies.all(here, 0, blocks.is_whole(block, here));
+    copies.first(used, here, blocks.is_whole(block, here));
     if constexpr (T::kAlone) {
       walk_alone();
+    } else if constexpr (T::kLateDq) {
+      walk_late();
     } else {
-      walk_together();
+      walk_at_once();
     }
     ptx::cp_async_wait_all();
     __syncthreads();
@@ -432,45 +494,6 @@ __global__ __launch_bounds__(T::kThreads, T::kBlocks) void backward(const __grid
   if (!backward.has_keys()) return;
   backward.walk();
   backward.store();
-}
-
-// ---- Launch.
-
-// call(Shape{}) with the tile and the kind of mask as a type. Kernels that need many registers for a pair have the
-// small tile, and serve whatever the small tile is asked for beyond simple masks.
-template <class E, int D, class Call>
-Status with_shape(const BackwardTile& tile, BackwardMask mask, Call call) {
-  constexpr BackwardTile kLarge = backward_tile(D, int64_t{227} << 10), kSmall = backward_tile(D, int64_t{99} << 10);
-  constexpr BackwardTile kLargeOfRanges = backward_tile(D, int64_t{227} << 10, false);
-  const bool large = tile.shared_kbytes == kLarge.shared_kbytes;
-  if (mask == BackwardMask::general) return call(BackwardShape<E, kSmall, BackwardMask::general>{});
-  if (mask == BackwardMask::ranges) return call(BackwardShape<E, kLargeOfRanges, BackwardMask::ranges>{});
-  if (large) return call(BackwardShape<E, kLarge, BackwardMask::simple>{});
-  return call(BackwardShape<E, kSmall, BackwardMask::simple>{});
-}
-
-template <class E, int D>
-Status BackwardUnit<E, D>::load(const Problem& p, const BackwardTile& tile, BackwardMask mask) {
-  return load_passes<E, D>(p, [&] {
-    return with_shape<E, D>(tile, mask, [](auto shape) {
-      using T = decltype(shape);
-      return cuda::load("v2's backward", backward<T>, sizeof(BackwardStorage<T>));
-    });
-  });
-}
-
-template <class E, int D>
-Status BackwardUnit<E, D>::launch(const Problem& p, const BackwardTile& tile, BackwardMask mask,
-                                  const BackwardWork& work, void* stream) {
-  return launch_passes<E, D>(p, work, stream, [&] {
-    return with_shape<E, D>(tile, mask, [&](auto shape) {
-      using T = decltype(shape);
-      const Grid keys{.blocks = p.batch * p.heads_kv * work.key_blocks,
-                      .threads = T::kThreads,
-                      .shared_bytes = sizeof(BackwardStorage<T>)};
-      return cuda::launch("v2's backward", backward<T>, keys, stream, p, work);
-    });
-  });
 }
 
 }  // namespace tilewise::cuda::v2

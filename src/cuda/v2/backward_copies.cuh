@@ -49,22 +49,33 @@ class BackwardCopies {
     return live.x >= live.y;
   }
 
+  TILEWISE_DEVICE void load_keys(const Tensor& t, E (&rows)[T::kKeys][T::kPitch], const UsedKeys& used,
+                                 int64_t cols) const {
+    const E* from = element<E>(t, block_.k_slot, block_.first_token + KeyCopy::row(), block_.kv_head) + KeyCopy::col();
+    const uint32_t to = ptx::smem_addr(&rows[KeyCopy::row()][KeyCopy::col()]);
+#pragma unroll
+    for (int i = 0; i < KeyCopy::kPasses; ++i) {
+      KeyCopy::pass_within(i, to, from, t.stride[1], used.end, int(cols), used.begin);
+    }
+  }
+  // How many rows there are for pass i.
+  TILEWISE_DEVICE int rows_of(int i, int rows_left) const {
+    return kRowPasses > 1 && dead_ >> (i / QueryCopy::kColumnPasses) & 1 ? 0 : rows_left;
+  }
+  // Pass i of Q or dO.
+  TILEWISE_DEVICE void copy_q(int i, uint32_t to, int rows_left) const {
+    QueryCopy::pass_within(i, to, q_, p_.q.stride[1], rows_of(i, rows_left), int(p_.head_dim));
+  }
+  TILEWISE_DEVICE void copy_dout(int i, uint32_t to, int rows_left) const {
+    QueryCopy::pass_within(i, to + sizeof(Storage::Stage::q), dout_, p_.dout.stride[1], rows_of(i, rows_left),
+                           int(p_.value_dim));
+  }
+
  public:
   static constexpr int kCopies = QueryCopy::kPasses;
 
   TILEWISE_DEVICE BackwardCopies(const Problem& p, const BackwardWork& work, Storage& smem, const KeyBlock<T>& block)
       : p_(p), work_(work), smem_(smem), block_(block) {}
-
-  TILEWISE_DEVICE void load_keys(const UsedKeys& used) const {
-    const E* k = element<E>(p_.k, block_.k_slot, block_.first_token + KeyCopy::row(), block_.kv_head) + KeyCopy::col();
-    const E* v = element<E>(p_.v, block_.k_slot, block_.first_token + KeyCopy::row(), block_.kv_head) + KeyCopy::col();
-    const uint32_t to = ptx::smem_addr(&smem_.k[KeyCopy::row()][KeyCopy::col()]);
-#pragma unroll
-    for (int i = 0; i < KeyCopy::kPasses; ++i) {
-      KeyCopy::pass_within(i, to, k, p_.k.stride[1], used.end, int(p_.head_dim), used.begin);
-      KeyCopy::pass_within(i, to + sizeof(Storage::k), v, p_.v.stride[1], used.end, int(p_.value_dim), used.begin);
-    }
-  }
 
   // The keys of the block that a query of another one uses: x <= j < y.
   TILEWISE_DEVICE int2 live_keys_of(const QueryBlock& b, int query) const {
@@ -90,19 +101,32 @@ class BackwardCopies {
     for (int r = 0; r < kRowPasses; ++r) dead_ |= is_dead(b, QueryCopy::row() + r * QueryCopy::kRows, whole) << r;
     return kRowPasses == 1 && dead_ ? 0 : block_.rows - row;
   }
+  // There is no block: zeros come instead, and the place of the last one need not be kept.
+  TILEWISE_DEVICE void begin_none() {
+    q_ = dout_ = nullptr;
+    dead_ = 0;
+  }
   // Copies `first` <= i < `last` of its Q and dO.
   TILEWISE_DEVICE void some(int first, int last, int stage, int rows_left) const {
     const uint32_t to = to_ + stage * sizeof(typename Storage::Stage);
 #pragma unroll
-    for (int i = first; i < last; ++i) {
-      const int left = kRowPasses > 1 && dead_ >> (i / QueryCopy::kColumnPasses) & 1 ? 0 : rows_left;
-      QueryCopy::pass_within(i, to, q_, p_.q.stride[1], left, int(p_.head_dim));
-      QueryCopy::pass_within(i, to + sizeof(Storage::Stage::q), dout_, p_.dout.stride[1], left, int(p_.value_dim));
-    }
+    for (int i = first; i < last; ++i) copy_q(i, to, rows_left), copy_dout(i, to, rows_left);
   }
   TILEWISE_DEVICE void all(const QueryBlock& b, int stage, bool whole) {
     some(0, kCopies, stage, begin(b, stage, whole));
     smem_.full[stage].arrive_when_copied();
+  }
+  // K, V and the first block: what S needs comes before.
+  TILEWISE_DEVICE void first(const UsedKeys& used, const QueryBlock& b, bool whole) {
+    const int rows_left = begin(b, 0, whole);
+    load_keys(p_.k, smem_.k, used, p_.head_dim);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) copy_q(i, to_, rows_left);
+    smem_.first_full.arrive_when_copied();
+    load_keys(p_.v, smem_.v, used, p_.value_dim);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) copy_dout(i, to_, rows_left);
+    smem_.full[0].arrive_when_copied();
   }
 };
 

@@ -1,3 +1,3 @@
-#include "cuda/v2/backward.cuh"
+#include "cuda/v2/backward_launch.cuh"
 
 template struct tilewise::cuda::v2::BackwardUnit<__half, 128>;

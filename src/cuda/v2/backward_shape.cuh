@@ -21,6 +21,10 @@ struct BackwardShape {
   // A warp that shares its keys with no other keeps P^T and dS^T in registers, as operands: for 32 queries at a time.
   static constexpr bool kAlone = kParts == 1;
 
+  // Of two warps one makes S^T and the other dP^T, for the queries of both: a third fewer fragments are read for these.
+  // Pays where operands are long: at 128 columns the exchange costs more.
+  static constexpr bool kDivides = kParts == 4 && kTile.own_keys == 32 && !kTerms;
+
   // A warp's parts of S^T and dP^T in a round, of dK and dV, of dQ.
   static constexpr int kOwnKeys = kTile.own_keys, kOwnQueries = kAlone ? 32 : kQueries * 32 / (kParts * kOwnKeys);
   static constexpr bool kKeeps = kHeadDim <= 64 && !kAlone;  // has registers for what could be computed anew
@@ -48,10 +52,11 @@ struct BackwardStorage {
   E p[T::kAlone ? 1 : T::kKeys][T::kProbPitch];  // transposed: a row is a key
   E ds[T::kDsBuffers][T::kKeys][T::kProbPitch];
   ptx::Barrier full[T::kStages], free[T::kStages], ds_full[T::kDsBuffers], ds_free[T::kDsBuffers];
-  int ticket;         // in order: which block of keys this is
-  KeyBlock<T> block;  // for the end
-  UsedKeys used;      // not simple
-  Sequence sequence;  // not simple
+  ptx::Barrier first_full;  // K and the first block of Q
+  int ticket;               // in order: which block of keys this is
+  KeyBlock<T> block;        // for the end
+  UsedKeys used;            // not simple
+  Sequence sequence;        // not simple
 };
 
 // ---- Fragments of operands in shared memory, from where the lane's first one lies.
@@ -72,6 +77,18 @@ struct Fragments {
 #pragma unroll
       for (int i = 0; i < Rows; ++i) ptx::ldmatrix(a[i], at + (i * 16 * Pitch + step * 16) * 2);
     };
+  }
+  // Of dV and dK: in registers if the warp is alone, otherwise in shared memory.
+  template <int Steps>
+  static TILEWISE_DEVICE auto operand(const uint32_t (&x)[Steps][2][4], uint32_t at) {
+    if constexpr (T::kAlone) {
+      return [&x](int step, uint32_t(&a)[2][4]) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = x[step][i / 4][i % 4];
+      };
+    } else {
+      return a_of<2, T::kProbPitch>(at);
+    }
   }
 };
 
