@@ -1,6 +1,5 @@
-// dbias: a thread block owns a tile of it and walks over the heads, sequences, rows and keys that read it, drawing
-// their dS again. So each element has one order of sums, whatever axes bias repeats along, and no two blocks write the
-// same.
+// dbias: a thread block owns a tile of it, and visits the tiles of pairs that read it, of whatever sequences, heads,
+// rows and keys, to find their dS again. So sums have one order along whichever axes bias repeats.
 #pragma once
 
 #include "cuda/common/copy_rows.cuh"
@@ -15,7 +14,6 @@ namespace tilewise::cuda::v2 {
 
 template <class E>
 struct BiasShape {
-  using Element = E;
   static constexpr int kKeys = kBiasTile, kQueries = kBiasTile, kKeyWarps = kKeys / 16, kQueryWarps = 2;
   static constexpr int kThreads = 32 * kKeyWarps * kQueryWarps, kOwnQueries = kQueries / kQueryWarps;
   static constexpr int kCopy = 16 / sizeof(E), kChunk = 8 * kCopy, kPitch = kChunk + kCopy;
@@ -53,10 +51,13 @@ struct BiasTile {
     const uint32_t within = index - int64_t{head} * keys * rows;
     return {b + int(head / heads), h + int(head % heads), m + int(within / keys), n + int(within % keys)};
   }
-  // Element i of the tile, if dbias has it.
-  TILEWISE_DEVICE void store(const Tensor& dbias, int i, float x) const {
-    const int64_t row = int64_t{m} * kBiasTile + i / kBiasTile, key = int64_t{n} * kBiasTile + i % kBiasTile;
-    if (row < dbias.shape[2] && key < dbias.shape[3]) write_element(dbias, dbias.offset(b, h, row, key), x);
+  // visit(i, offset) for the thread's elements of the tile that dbias has.
+  template <int kThreads, class Visit>
+  TILEWISE_DEVICE void each(const Tensor& dbias, Visit visit) const {
+    for (int i = threadIdx.x; i < kBiasTile * kBiasTile; i += kThreads) {
+      const int64_t row = int64_t{m} * kBiasTile + i / kBiasTile, key = int64_t{n} * kBiasTile + i % kBiasTile;
+      if (row < dbias.shape[2] && key < dbias.shape[3]) visit(i, dbias.offset(b, h, row, key));
+    }
   }
 };
 
@@ -104,14 +105,14 @@ class BiasGradient {
       __syncthreads();
     }
     float* const part = bias_.parts + int64_t{blockIdx.x} * kBiasTile * kBiasTile;
-    for (int i = threadIdx.x; i < T::kQueries * T::kKeys; i += T::kThreads) {
+    tile_.template each<T::kThreads>(p_.dbias, [&](int i, int64_t offset) {
       const float x = smem_.sum[i / T::kKeys][i % T::kKeys];
       if (bias_.splits == 1) {
-        tile_.store(p_.dbias, i, x);
+        write_element(p_.dbias, offset, x);
       } else {
         part[i] = x;
       }
-    }
+    });
   }
 
  private:
@@ -228,14 +229,13 @@ template <int kThreads>
 __global__ __launch_bounds__(kThreads) void add_up_dbias(const __grid_constant__ Problem p,
                                                          const __grid_constant__ BiasWork bias) {
   const int64_t unit = blockIdx.x;
-  const BiasTile tile = BiasTile::of_unit(p.dbias, unit);
-  for (int i = threadIdx.x; i < kBiasTile * kBiasTile; i += kThreads) {
+  BiasTile::of_unit(p.dbias, unit).each<kThreads>(p.dbias, [&](int i, int64_t offset) {
     double sum = 0;
     for (int64_t split = 0; split < bias.splits; ++split) {
       sum += bias.parts[(split * bias.units + unit) * kBiasTile * kBiasTile + i];
     }
-    tile.store(p.dbias, i, static_cast<float>(sum));
-  }
+    write_element(p.dbias, offset, static_cast<float>(sum));
+  });
 }
 
 // ---- Launch.

@@ -17,8 +17,8 @@ struct BackwardF32Shape {
   static constexpr BackwardTile c = backward_f32_tile(D);
   static constexpr int kHeadDim = D, kWarps = c.warps, kThreads = c.threads(), kKeys = c.keys(), kQueries = c.queries;
 
-  // Warps share 16 keys: half of them make S^T, the others dP^T, each of a part of the queries; then each sums a part
-  // of the columns of dK and dV. A warp has 16 rows of dQ, and a part of its columns.
+  // Warps share 16 keys, and each two of them a part of the queries: one makes S^T, the other dP^T, and each finishes
+  // half of their pairs. Each sums a part of the columns of dK and dV; it has 16 rows of dQ, and a part of its columns.
   static constexpr int kSharers = 16 * kWarps / kKeys;
   static constexpr int kOwnQueries = 2 * kQueries / kSharers, kOwnCols = D / kSharers;
   static constexpr int kFinishQueries = kOwnQueries > 8 ? kOwnQueries / 2 : 8;
@@ -77,7 +77,7 @@ class BackwardF32 {
       if (work.wants_dq) add_dq(here);
       __syncthreads();  // all are done with the block
     }
-    ptx::cp_async_wait_all();
+    ptx::cp_async_wait_all();  // of keys that no query uses
   }
 
   TILEWISE_DEVICE void store() {
