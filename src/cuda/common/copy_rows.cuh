@@ -27,7 +27,7 @@ template <int Threads, int Columns, class E, int Rows, int Pitch, class IsUsed>
 TILEWISE_DEVICE void copy_rows(E (&to)[Rows][Pitch], const Tensor& t, int64_t offset, int first_column,
                                IsUsed&& is_used) {
   constexpr int kCopy = 16 / sizeof(E), kPieces = Columns / kCopy;
-#pragma unroll 4
+#pragma unroll 2
   for (int i = threadIdx.x; i < Rows * kPieces; i += Threads) {
     const int row = i / kPieces, column = i % kPieces * kCopy;
     const bool inside = first_column + column < t.shape[3] && is_used(row);

@@ -60,9 +60,8 @@ class BackwardF32 {
     if (threadIdx.x == 0) smem.sequence = find_sequence(p, block.batch);
     const UsedKeys used = blocks.used(block, smem.used);
     copy_keys(used);
-    for (QueryBlock here = blocks.first(block), next; here.head < block.end_head; here = next) {
+    for (QueryBlock here = blocks.first(block); here.head < block.end_head; here = blocks.after(block, here)) {
       const bool whole = blocks.is_whole(block, here);
-      next = blocks.after(block, here);
       copy_queries(here, whole);
       ptx::cp_async_wait_all();
       __syncthreads();  // all of Q, dO are there
@@ -200,19 +199,23 @@ class BackwardF32 {
     multiply_f32<T::kKeys / 8, 1>(
         dq, [&](int step, float(&a)[4]) { load_a_columns_f32(a, smem.ds, step * 8, dq_row()); },
         [&](int step, int n, float(&x)[2]) { load_columns_f32(x, smem.k, step * 8, dq_col() + n * 8); });
-    int* const turn = work.turns + work_row(b) / kFragmentRows * kMostWarps + warp();
-    if (work.in_order) {
-      const int mine = blocks.turn(block, b);
-      while (ptx::uniform(ptx::load_relaxed(turn)) != mine) {
-      }
-    }
+    if (work.in_order) await_turn(b);
     float* const sum = work.dq_sum + (work_row(b) + dq_row()) * T::kHeadDim + dq_col() / 8 * 128 + lane() * 4;
 #pragma unroll
     for (int n = 0; n < T::kDqCols / 8; ++n) ptx::red_add(sum + n * 128, dq[n]);
-    if (work.in_order) {
-      __syncwarp();
-      if (lane() == 0) ptx::add_release(turn, 1);
+    if (work.in_order) pass_turn(b);
+  }
+  TILEWISE_DEVICE int* turn_of(const QueryBlock& b) const {
+    return work.turns + work_row(b) / kFragmentRows * kMostWarps + warp();
+  }
+  TILEWISE_DEVICE void await_turn(const QueryBlock& b) const {
+    const int mine = blocks.turn(block, b);
+    while (ptx::uniform(ptx::load_relaxed(turn_of(b))) != mine) {
     }
+  }
+  TILEWISE_DEVICE void pass_turn(const QueryBlock& b) const {
+    __syncwarp();
+    if (lane() == 0) ptx::add_release(turn_of(b), 1);
   }
 
   TILEWISE_DEVICE void store(const Gradient& x, float by, const Tensor& t) {
