@@ -10,7 +10,7 @@ struct BackwardTile {
   int head_dim;       // columns of Q, K, V and dO in shared memory: D and Dv are padded to it
   int warps;          // of a thread block
   int parts;          // warps that share 32 keys: each sums 1/parts of the columns of their dK and dV in registers.
-                      // Of one, P and dS stay there too, which saves a third of what is read from shared memory
+                      // Of one, P and dS stay there too, which saves a quarter of what is read from shared memory
   int queries;        // of a block of Q and dO
   int own_keys;       // rows of S^T that a warp makes: 32, so that a fragment of Q feeds two mma; 16 if queries are few
   int dq_rows;        // rows of dQ that a warp sums: 32, or 16 where the columns would not come out in sixteens
