@@ -25,7 +25,7 @@ inline constexpr SharedMemory shared_memory_of(int64_t bytes) {
                                                   : SharedMemory::kb99;
 }
 
-inline constexpr int kAnyKeys = INT_MAX;
+inline constexpr int kAnyKeys = INT_MAX;  // of stream_keys
 
 // A warp owns 32 rows of queries, or shares them with another.
 struct ForwardTile {
@@ -54,7 +54,7 @@ constexpr ForwardTile forward_tile(int head_dim, MaskKind mask, SharedMemory lim
     return {.least = kb227, .warps = 4, .keys = 128, .blocks = 2, .ahead = 1, .stream_keys = full ? kAnyKeys : 0};
   }
   if (head_dim == 96) return {.least = kb99, .warps = 4, .keys = 64, .blocks = 2};
-  if (head_dim == 128) {
+  if (head_dim == 128) {  // with lengths fewer keys: the place of a sequence needs registers too
     if (most && mask == MaskKind::lengths) return {.least = kb227, .warps = 4, .keys = 32, .stages = 4, .blocks = 2};
     if (most) return {.least = kb227, .warps = 4, .keys = 64, .blocks = 2, .ahead = 1};
     if (middle) return {.least = kb163, .warps = 8, .keys = 32, .stages = 4};
