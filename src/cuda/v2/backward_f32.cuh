@@ -6,6 +6,7 @@
 #include "cuda/common/tile_f32.cuh"
 #include "cuda/v2/backward_pairs.cuh"
 #include "cuda/v2/backward_rows.cuh"
+#include "cuda/v2/backward_turns.cuh"
 #include "cuda/v2/backward_walk.cuh"
 
 namespace tilewise::cuda::v2 {
@@ -193,29 +194,18 @@ class BackwardF32 {
     }
   }
 
-  // dQ += dS K, with those of other blocks of keys. In order: blocks of earlier keys have added before.
+  // dQ += dS K, with those of other blocks of keys.
   TILEWISE_DEVICE void add_dq(const QueryBlock& b) {
     float dq[T::kDqCols / 8][4] = {};
     multiply_f32<T::kKeys / 8, 1>(
         dq, [&](int step, float(&a)[4]) { load_a_columns_f32(a, smem.ds, step * 8, dq_row()); },
         [&](int step, int n, float(&x)[2]) { load_columns_f32(x, smem.k, step * 8, dq_col() + n * 8); });
-    if (work.in_order) await_turn(b);
+    const Turns<T> turns{work, block.work_row, warp(), lane()};
+    if (work.in_order) turns.await(b, blocks.turn(block, b), turns.look(b));
     float* const sum = work.dq_sum + (work_row(b) + dq_row()) * T::kHeadDim + dq_col() / 8 * 128 + lane() * 4;
 #pragma unroll
     for (int n = 0; n < T::kDqCols / 8; ++n) ptx::red_add(sum + n * 128, dq[n]);
-    if (work.in_order) pass_turn(b);
-  }
-  TILEWISE_DEVICE int* turn_of(const QueryBlock& b) const {
-    return work.turns + work_row(b) / kFragmentRows * kMostWarps + warp();
-  }
-  TILEWISE_DEVICE void await_turn(const QueryBlock& b) const {
-    const int mine = blocks.turn(block, b);
-    while (ptx::uniform(ptx::load_relaxed(turn_of(b))) != mine) {
-    }
-  }
-  TILEWISE_DEVICE void pass_turn(const QueryBlock& b) const {
-    __syncwarp();
-    if (lane() == 0) ptx::add_release(turn_of(b), 1);
+    if (work.in_order) turns.pass(b);
   }
 
   TILEWISE_DEVICE void store(const Gradient& x, float by, const Tensor& t) {
