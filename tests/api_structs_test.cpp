@@ -38,6 +38,10 @@ TEST(ApiExec, FaultIsForCuda) {
   c.a.seqused_k = c.extra(TW_I32, std::vector<int32_t>{9, 0});
   EXPECT_EQ(tw_attention_forward(&c.a, &e), TW_INVALID_ARGUMENT);  // the CPU tells at once
   EXPECT_EQ(fault.code, 0);
+  c.a.device_type = TW_CUDA;
+  e.fault = reinterpret_cast<tw_fault*>(reinterpret_cast<char*>(&fault) + 2);
+  EXPECT_EQ(tw_attention_forward(&c.a, &e), TW_INVALID_ARGUMENT);
+  EXPECT_TRUE(last_error_has("must be aligned to 4 bytes"));
 }
 
 TEST(ApiDefaults, ScaleIsOneOverRootD) {

@@ -30,6 +30,10 @@ Status take_exec(const tw_exec* exec, int32_t device_type, tw_exec& result) {
     return failure(TW_INVALID_ARGUMENT,
                    "exec.pool is given but device_type is TW_CUDA: a GPU uses no threads of a host");
   }
+  if (device_type == TW_CUDA && reinterpret_cast<uintptr_t>(result.fault) % alignof(tw_fault) != 0) {
+    return failure(TW_INVALID_ARGUMENT, "exec.fault is %p: must be aligned to %zu bytes",
+                   static_cast<void*>(result.fault), alignof(tw_fault));
+  }
   return result.pool ? check_pool(*result.pool) : Status{};
 }
 

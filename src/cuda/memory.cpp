@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "core/fields.h"
@@ -44,42 +45,63 @@ class Allocation {
   size_t bytes_ = 0;
 };
 
-// Names what is wrong with a pointer that is not surely right.
-Status check_pointer(const char* name, const void* data, int32_t gpu) {
+// Names what is wrong with a pointer that is not surely right. `field` is what a message adds to the name.
+Status check_pointer(const char* name, const char* field, const void* data, int32_t gpu) {
   const Current current(gpu);
   if (Status status = current.status(); !status.ok()) return status;
   cudaPointerAttributes attributes{};
   const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
-  if (error != cudaSuccess) return status_of(error, "looking at %s.data", name);
+  if (error != cudaSuccess) return status_of(error, "looking at %s%s", name, field);
   if (attributes.type == cudaMemoryTypeDevice && attributes.device != gpu) {
-    return failure(TW_INVALID_ARGUMENT, "%s.data is memory of GPU %d, but device_index is %d", name, attributes.device,
-                   gpu);
+    return failure(TW_INVALID_ARGUMENT, "%s%s is memory of GPU %d, but device_index is %d", name, field,
+                   attributes.device, gpu);
   }
   if (attributes.type == cudaMemoryTypeUnregistered && !addresses_host(gpu)) {
-    return failure(TW_INVALID_ARGUMENT, "%s.data is %p: GPU %d cannot address it; it must be memory of the GPU", name,
-                   data, gpu);
+    return failure(TW_INVALID_ARGUMENT, "%s%s is %p: GPU %d cannot address it; it must be memory of the GPU", name,
+                   field, data, gpu);
   }
   return {};
 }
 
-bool has_elements(const Tensor& tensor) {
-  return tensor.shape[0] != 0 && tensor.shape[1] != 0 && tensor.shape[2] != 0 && tensor.shape[3] != 0;
-}
+// Keeps what is wrong with the first bad one of a call's pointers.
+class Pointers {
+ public:
+  explicit Pointers(int32_t gpu) : gpu_(gpu), allocation_(gpu) {}
+
+  void check(const char* name, const Tensor& tensor) {
+    const bool is_empty = std::find(tensor.shape, tensor.shape + 4, 0) != tensor.shape + 4;
+    if (!is_empty) check(name, ".data", tensor.data);
+  }
+  void check(const char* name, const char* field, const void* data) {
+    if (status_.ok() && !allocation_.holds(data)) status_ = check_pointer(name, field, data, gpu_);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  int32_t gpu_;
+  Allocation allocation_;
+  Status status_;
+};
 
 }  // namespace
 
 Status check_memory(const Problem& problem, const Launch& launch) {
-  Allocation allocation(problem.device_index);
-  Status status;
-  const auto check = [&](const char* name, const void* data) {
-    if (status.ok() && !allocation.holds(data)) status = check_pointer(name, data, problem.device_index);
-  };
-  each_tensor(problem, [&](const char* name, const Tensor& tensor, Role) {
-    if (has_elements(tensor)) check(name, tensor.data);
-  });
-  if (launch.workspace) check("exec.workspace", launch.workspace);
-  if (launch.fault) check("exec.fault", launch.fault);
-  return status;
+  Pointers pointers(problem.device_index);
+  each_tensor(problem, [&](const char* name, const Tensor& tensor, Role) { pointers.check(name, tensor); });
+  if (launch.workspace) pointers.check("exec", ".workspace", launch.workspace);
+  if (launch.fault) pointers.check("exec", ".fault", launch.fault);
+  return pointers.status();
+}
+
+Status check_memory(const Merge& merge, int32_t gpu) {
+  Pointers pointers(gpu);
+  pointers.check("out", merge.out);
+  if (merge.lse) pointers.check("lse", merge.lse);
+  if (merge.parts > 0) {
+    pointers.check("out_parts", merge.out_parts);
+    pointers.check("lse_parts", merge.lse_parts);
+  }
+  return pointers.status();
 }
 
 Status allocate(int32_t gpu, void* stream, uint64_t bytes, void** memory) {

@@ -11,4 +11,7 @@ Status allocate(int32_t gpu, void* stream, uint64_t bytes, void** memory);
 void release(int32_t gpu, void* stream, void* memory);
 Status copy(int32_t gpu, void* to, const void* from, uint64_t bytes);
 
+// The same for the tensors of a merge.
+Status check_memory(const Merge& merge, int32_t gpu);
+
 }  // namespace tilewise::cuda
