@@ -18,9 +18,10 @@ struct Turns {
   TILEWISE_DEVICE int look(const QueryBlock& b) const { return ptx::load_relaxed(of(b)); }
 
   // `seen`: the turn a while ago. Additions meet in L2, where those before are done once the turn is passed: no read
-  // depends on it, so that it need not acquire.
+  // depends on it, so that it need not acquire. Where bad offsets let sequences overlap, both pass the turn on, and a
+  // wait for exactly this one would never end.
   TILEWISE_DEVICE void await(const QueryBlock& b, int mine, int seen) const {
-    while (ptx::uniform(seen) != mine) seen = look(b);
+    while (ptx::uniform(seen) < mine) seen = look(b);
   }
   TILEWISE_DEVICE void pass(const QueryBlock& b) const {
     __syncwarp();
