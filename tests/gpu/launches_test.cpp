@@ -2,6 +2,8 @@
 // limits of the GPU, and nothing that planning did not load. Needs no GPU.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "cases/case_data.h"
 #include "core/problem.h"
 #include "cuda/kernels.h"
@@ -115,6 +117,32 @@ TEST(GpuLaunchesTest, KeepTheLimitsAtEveryHeadSize) {
     }
   }
   expect_all_served(served);
+}
+
+// Any sequence of a packed call may be as long as all tokens, so that its grid grows with their product.
+TEST(GpuLaunchesTest, KeepTheLimitsWithManyLongSequences) {
+  constexpr int64_t kTokens = 1 << 20, kSequences = 3000;
+  std::map<std::string, int64_t> served;
+  for (const int32_t type : {TW_F32, TW_BF16}) {
+    tw_attention a;
+    TW_INIT(a);
+    a.device_type = TW_CUDA;
+    a.q = a.out = tw_tensor_of(nullptr, type, 1, kTokens, 16, 64);
+    a.k = a.v = tw_tensor_of(nullptr, type, 1, kTokens, 4, 64);
+    a.lse = tw_tensor_of(nullptr, TW_F32, 1, 16, kTokens, 1);
+    a.cu_seqlens_q = a.cu_seqlens_k = tw_tensor_of(nullptr, TW_I32, kSequences + 1, 1, 1, 1);
+    tw_attention_grad g;
+    TW_INIT(g);
+    g.dout = g.dq = a.q, g.dk = g.dv = a.k;
+    for (const tw_attention_grad* grad : {static_cast<const tw_attention_grad*>(nullptr), &std::as_const(g)}) {
+      SCOPED_TRACE("type " + std::to_string(type) + (grad ? ", backward" : ", forward"));
+      Problem problem;
+      const Status status = make_problem(a, grad, false, problem);
+      ASSERT_TRUE(status.ok()) << status.message.chars;
+      try_all(problem, served);
+    }
+  }
+  EXPECT_TRUE(served.contains("cuda.plain.forward") && served.contains("cuda.plain.backward"));
 }
 
 }  // namespace

@@ -149,6 +149,11 @@ void refuse(const Problem& p, Text& reason) {
   }
   if (work_rows(p) > kMost || p.total_keys > kMost) return reason.format("more than 2^30 rows or keys");
   if (p.batch * p.heads > kMost) return reason.format("more than 2^30 heads");
+  const int64_t longest = greater(p.max_rows, p.max_keys), blocks = round_up(longest, kRowStep) / kFragmentRows;
+  if (p.batch * p.heads > kMost / greater(1, blocks)) {
+    return reason.format("%lld heads of up to %lld rows or keys: more than 2^30 blocks of them", ll(p.batch * p.heads),
+                         ll(longest));
+  }
   for (const auto& [name, tensor] : {std::pair<const char*, const Tensor&>{"q", p.q},
                                      {"k", p.k},
                                      {"v", p.v},
