@@ -28,6 +28,7 @@ void add_lengths(List& list) {
       Case c = shape(list, 1, n, n, 1, 1, dim);
       c.causal = list.size() % 4 < 2;
       list.push_back(c);
+      c.type = kTypes[list.size() % 2];
       c.seqlen_k = 281 - n, c.causal = true;
       c.top_left = list.size() % 4 < 2;
       list.push_back(c);
