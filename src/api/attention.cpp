@@ -44,7 +44,9 @@ Status check_workspace(const tw_exec& exec, uint64_t needed, const Problem& prob
   return rules.first_broken();
 }
 
-Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
+// `own_workspace`: the library's own, in the place of exec's. While a stream is captured its address means nothing yet,
+// so that nobody may ask about it.
+Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec, void* own_workspace) {
   Launch launch;
   launch.workspace = static_cast<char*>(exec.workspace);
   if (problem.device_type == TW_CPU) {
@@ -54,6 +56,7 @@ Status launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
     launch.fault = exec.fault;
     if (Status status = cuda_backend()->check_memory(problem, launch); !status.ok()) return status;
   }
+  if (own_workspace) launch.workspace = static_cast<char*>(own_workspace);
   return run_plan(plan, problem, launch);
 }
 
@@ -109,9 +112,9 @@ class LastLoaded {
 };
 thread_local LastLoaded last_loaded;
 
-Status load_and_launch(const Plan& plan, const Problem& problem, const tw_exec& exec) {
+Status load_and_launch(const Plan& plan, const Problem& problem, const tw_exec& exec, void* own_workspace) {
   if (Status status = last_loaded.load(plan, problem); !status.ok()) return status;
-  const Status status = launch(plan, problem, exec);
+  const Status status = launch(plan, problem, exec, own_workspace);
   if (status.code == TW_DEVICE_ERROR) last_loaded.forget();  // the device may have been reset
   return status;
 }
@@ -138,7 +141,7 @@ Status run_call(const tw_plan* packed, const tw_attention* given, const tw_atten
   if (Status status = make_problem(call.problem, call.grad_or_null(), true, problem); !status.ok()) return status;
   if (Status status = unpack(*packed, problem, plan); !status.ok()) return status;
   if (Status status = check_workspace(call.exec, packed->workspace_bytes, problem); !status.ok()) return status;
-  return launch(plan, problem, call.exec);
+  return launch(plan, problem, call.exec, nullptr);
 }
 
 Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const tw_exec* exec) {
@@ -152,11 +155,12 @@ Status one_shot(const tw_attention* given, const tw_attention_grad* grad, const 
   const uint64_t needed = plan.sizing.workspace_bytes;
   if (call.exec.workspace) {
     if (Status status = check_workspace(call.exec, needed, problem); !status.ok()) return status;
-    return load_and_launch(plan, problem, call.exec);
+    return load_and_launch(plan, problem, call.exec, nullptr);
   }
   OwnWorkspace own(problem, call.exec);
-  if (Status status = own.allocate(needed, call.exec.workspace); !status.ok()) return status;
-  return load_and_launch(plan, problem, call.exec);
+  void* workspace = nullptr;
+  if (Status status = own.allocate(needed, workspace); !status.ok()) return status;
+  return load_and_launch(plan, problem, call.exec, workspace);
 }
 
 }  // namespace
