@@ -33,6 +33,11 @@ void add_lengths(List& list) {
       c.top_left = list.size() % 4 < 2;
       list.push_back(c);
     }
+    for (const int64_t more : {-2, -1, 1, 2}) {  // the diagonal cuts corners off blocks
+      Case c = shape(list, 1, 200, 200 + more, 1, 1, dim);
+      c.causal = true;
+      list.push_back(c);
+    }
     list.push_back(shape(list, 2, 70, 0, 2, 1, dim));
     list.push_back(shape(list, 2, 0, 70, 2, 1, dim));
   }
