@@ -27,7 +27,7 @@ Opened open_backend() {
   }
   const auto door = reinterpret_cast<BackendDoor*>(dlsym(library, kBackendDoor));
   const Backend* backend = door ? door() : nullptr;
-  if (!backend || backend->layout != kBackendLayout) {
+  if (!backend || backend->build != kBuild) {
     opened.why_not.format("%s is not the CUDA back end of this build", library_name());
     return opened;
   }

@@ -1,7 +1,8 @@
 // Backend: what libtilewise_cuda.so gives. It is opened when a call first asks for a GPU, so that everything else works
-// without it. Both libraries come from one build, and `layout` says so: they share these structs.
+// without it. Both libraries come from one build, and `build` says so: they share these structs.
 #pragma once
 
+#include "core/build.h"
 #include "core/kernel.h"
 #include "core/merge.h"
 
@@ -19,7 +20,7 @@ struct Gpu {
 };
 
 struct Backend {
-  uint64_t layout;
+  uint64_t build;                // kBuild
   const Kernel* const* kernels;  // (kernel_count) best first
   int64_t kernel_count;
 
@@ -48,9 +49,6 @@ struct Backend {
   Status (*time)(int32_t gpu, void* stream, int64_t count, Status (*enqueue)(void* context), void* context,
                  double* milliseconds);
 };
-
-inline constexpr uint64_t kBackendLayout = uint64_t{TW_VERSION} << 40 ^ sizeof(Problem) << 24 ^ sizeof(Kernel) << 16 ^
-                                           sizeof(Backend) << 8 ^ sizeof(Launch) ^ sizeof(Merge);
 
 // The one function that libtilewise_cuda.so exports.
 inline constexpr const char* kBackendDoor = "tilewise_cuda_backend";

@@ -75,7 +75,7 @@ Status time(int32_t gpu, void* stream, int64_t count, Status (*enqueue)(void* co
 
 extern "C" __attribute__((visibility("default"))) const tilewise::Backend* tilewise_cuda_backend() {
   using namespace tilewise;
-  static const Backend backend = {.layout = kBackendLayout,
+  static const Backend backend = {.build = kBuild,
                                   .kernels = cuda::kernels().data(),
                                   .kernel_count = static_cast<int64_t>(cuda::kernels().size()),
                                   .gpu_count = cuda::gpu_count,

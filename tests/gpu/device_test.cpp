@@ -37,7 +37,7 @@ class Kept {
       EXPECT_EQ(cudaMemcpy(copies_.back().data(), result->data(), result->size(), cudaMemcpyDefault), cudaSuccess);
     }
     EXPECT_EQ(cudaMemset(count_.data(), 0, count_.size()), cudaSuccess);
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // copies on the device return early, and other streams do not wait
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // copies on the device may return before
   }
   void compare(cudaStream_t stream) const {
     const auto results = call_.results(backward_);

@@ -1,5 +1,6 @@
 // A back end whose GPU is this CPU, so that the tests of GPUs are themselves tested where there is none: its memory is
-// the host's, its kernels are those of the CPU under other names. TILEWISE_PRETEND_FAULT makes one of them wrong.
+// the host's, its kernels are those of the CPU under other names. TILEWISE_PRETEND_FAULT makes one of them wrong, or
+// the whole of another build.
 #include <cstdlib>
 #include <cstring>
 
@@ -94,7 +95,7 @@ Status time(int32_t, void*, int64_t, Status (*)(void*), void*, double*) { return
 
 extern "C" __attribute__((visibility("default"))) const tilewise::Backend* tilewise_cuda_backend() {
   using namespace tilewise;
-  static const Backend backend = {.layout = kBackendLayout,
+  static const Backend backend = {.build = has_fault("another build") ? kBuild + 1 : kBuild,
                                   .kernels = kTable,
                                   .kernel_count = std::size(kTable),
                                   .gpu_count = gpu_count,
