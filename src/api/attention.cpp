@@ -92,8 +92,8 @@ class OwnWorkspace {
   void* memory_ = nullptr;
 };
 
-// What a thread's last one-shot call has loaded. Code stays where it is, and to ask the driver for it again takes as long
-// as all rules of a call.
+// What a thread's last one-shot call has loaded. Code stays where it is, and to ask the driver for it again takes as
+// long as all rules of a call.
 class LastLoaded {
  public:
   Status load(const Plan& plan, const Problem& problem) {

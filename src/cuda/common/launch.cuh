@@ -1,4 +1,4 @@
-// Launches and loads: each one checked (contract C7), with the kernel's name in the message.
+// Launches and loads: each one checked, with the kernel's name in the message.
 #pragma once
 
 #include <cuda_runtime.h>

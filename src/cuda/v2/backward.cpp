@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/mask.h"
+#include "core/options.h"
 #include "cuda/common/alignment.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
@@ -51,10 +52,6 @@ Unit unit_of(const Problem& p) {
   return p.type == Type::f16 ? unit_of<__half>(dim) : unit_of<__nv_bfloat16>(dim);
 }
 
-bool has_terms(const Problem& p) {
-  return p.softcap != 0 || p.bias || p.alibi_slopes || p.mask || p.dropout.threshold > 0;
-}
-
 // How a problem is served.
 struct Choice {
   BackwardTile tile;
@@ -67,9 +64,7 @@ Choice choice_of(const Problem& p, const Settings& settings) {
   const int64_t shared_bytes = settings.fast_memory * static_cast<int64_t>(sizeof(float));
   const BackwardTile small = backward_tile(dim, 0);
   if (has_terms(p)) return {small, BackwardMask::general};
-  const bool window = p.window_left != kUnbounded || p.window_right != kUnbounded || p.attention_chunk > 0;
-  const bool simple = !window && !p.leftpad_k && !p.key_begin && !p.key_end && !p.q_positions;
-  if (simple) return {backward_tile(dim, shared_bytes), BackwardMask::simple};
+  if (!has_key_intervals(p) && !p.leftpad_k) return {backward_tile(dim, shared_bytes), BackwardMask::simple};
   const BackwardTile fitting = backward_tile(dim, shared_bytes, false);
   return {fitting, fitting.shared_kbytes > small.shared_kbytes ? BackwardMask::ranges : BackwardMask::general};
 }

@@ -1,4 +1,4 @@
-// The two kernels around the backward kernel, which go through rows.
+// The kernels around the backward kernel, which go through rows.
 #pragma once
 
 #include <climits>

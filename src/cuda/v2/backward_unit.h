@@ -16,7 +16,7 @@ namespace tilewise::cuda::v2 {
 inline constexpr int kRowStep = 64;
 inline constexpr int kFragmentRows = 16, kMostWarps = 8;
 
-// Where the three kernels of a call leave what the next one reads, and what they all know. R = rows.
+// Where the kernels of a call leave what the next one reads, and what they all know. R = rows.
 struct BackwardWork {
   float* dq_sum = nullptr;  // [heads, R / 16, D / 8, 32, 4]: accumulators of 16 x 8, as the lanes of mma hold them
   float* lse = nullptr;     // [heads, R] in log2 units, general: natural; +inf for rows without keys or past
