@@ -3,7 +3,7 @@
 
     scripts/support_grid.py build/test-results/kernels_test*.json
     scripts/support_grid.py --check build/test-results/kernels_test*.json
-    scripts/support_grid.py --gpu gpu_kernels_test.json     docs/support-gpu.md, from what gpu_kernels_test ran
+    scripts/support_grid.py --gpu gpu_kernels_test.*.json   docs/support-gpu.md, from what gpu_kernels_test ran
 
 Kernels for other instruction sets than this machine's have no results here: the page keeps their lines as they are.
 The table of features holds for all kernels of a family that ran, and so says the same on every machine.
