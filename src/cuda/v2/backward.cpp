@@ -66,7 +66,7 @@ Choice choice_of(const Problem& p, const Settings& settings) {
   if (has_terms(p)) return {small, BackwardMask::general};
   if (!has_key_intervals(p) && !p.leftpad_k) return {backward_tile(dim, shared_bytes), BackwardMask::simple};
   const BackwardTile fitting = backward_tile(dim, shared_bytes, false);
-  return {fitting, fitting.shared_kbytes > small.shared_kbytes ? BackwardMask::ranges : BackwardMask::general};
+  return {fitting, fitting.shared_kb > small.shared_kb ? BackwardMask::ranges : BackwardMask::general};
 }
 
 // Hands out the workspace; with base = null it counts.

@@ -270,7 +270,7 @@ Status BackwardF32Unit<D>::load(const Problem& p) {
 template <int D>
 Status BackwardF32Unit<D>::launch(const Problem& p, const BackwardWork& work, void* stream) {
   using T = BackwardF32Shape<D>;
-  static_assert(sizeof(BackwardF32Storage<T>) <= int64_t{T::c.shared_kbytes} << 10);
+  static_assert(sizeof(BackwardF32Storage<T>) <= int64_t{T::c.shared_kb} << 10);
   const Grid keys{.blocks = p.batch * p.heads_kv * work.key_blocks,
                   .threads = T::kThreads,
                   .shared_bytes = sizeof(BackwardF32Storage<T>)};

@@ -11,7 +11,7 @@ template <class E, int D, class Call>
 Status with_shape(const BackwardTile& tile, BackwardMask mask, Call call) {
   constexpr BackwardTile kLarge = backward_tile(D, int64_t{227} << 10), kSmall = backward_tile(D, int64_t{99} << 10);
   constexpr BackwardTile kLargeOfRanges = backward_tile(D, int64_t{227} << 10, false);
-  const bool large = tile.shared_kbytes == kLarge.shared_kbytes;
+  const bool large = tile.shared_kb == kLarge.shared_kb;
   if (mask == BackwardMask::general) return call(BackwardShape<E, kSmall, BackwardMask::general>{});
   if (mask == BackwardMask::ranges) return call(BackwardShape<E, kLargeOfRanges, BackwardMask::ranges>{});
   if (large) return call(BackwardShape<E, kLarge, BackwardMask::simple>{});

@@ -16,7 +16,7 @@ struct BackwardShape {
   static constexpr int kParts = kTile.parts, kKeys = kTile.keys(), kQueries = kTile.queries;
   static constexpr int kStages = kTile.stages, kDsBuffers = kTile.late_dq ? 2 : 1, kBlocks = kTile.blocks;
   static constexpr bool kLateDq = kTile.late_dq;
-  static constexpr int64_t kSharedBytes = int64_t{kTile.shared_kbytes} << 10;
+  static constexpr int64_t kSharedBytes = int64_t{kTile.shared_kb} << 10;
 
   // A warp that shares its keys with no other keeps P^T and dS^T in registers, as operands: for 32 queries at a time.
   static constexpr bool kAlone = kParts == 1;
