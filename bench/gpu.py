@@ -278,7 +278,7 @@ def declared_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--peers", type=lambda text: text.split(",") if text else [], default=list(peers.PEERS))
     parser.add_argument("--pass", dest="passes", type=lambda text: text.split(","), default=["forward", "backward"])
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
-    parser.add_argument("--head-dim", type=numbers, default=[64, 96, 128, 192, 256])
+    parser.add_argument("--head-dim", type=numbers, default=[64, 128, 256, 96, 192])
     parser.add_argument("--seqlen", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--tokens", type=int, default=16384, help="batch * seqlen (default 16384)")
     parser.add_argument("--width", type=int, default=2048, help="heads * head_dim (default 2048)")

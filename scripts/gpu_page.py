@@ -19,12 +19,12 @@ KINDS = {"graph": "by graph", "single": "by single calls"}
 
 TEXT = """# What gpu-check found
 
-Written by `scripts/gpu_page.py` from what `scripts/gpu-check` ran on {gpu}, commit {commit}, {time}.
+Written by `scripts/gpu_page.py` from what `scripts/gpu-check` ran on {gpu}.
 
 {checks}
 ## Beside other libraries
 
-{torch}. bf16, BSHD, random normal inputs; d: head size.
+{bench}{torch}. bf16, BSHD, random normal inputs; d: head size.
 
 Each cell is measured in turns with its peers, by replays of a graph of many calls and by single calls. Ratios are
 time(peer) / time(ours): above 1 Tilewise is faster. FA2 is PyTorch's flash back end, cuDNN PyTorch's cuDNN back end.
@@ -57,12 +57,16 @@ def last_runs(path: pathlib.Path) -> dict[str, list[dict[str, str]]]:
     return parts
 
 
+def run_of(rows: list[dict[str, str]]) -> str:
+    return f"Commit {rows[0]['commit']}, {rows[0]['time']}.\n\n"
+
+
 def checks_of(parts: dict[str, list[dict[str, str]]]) -> str:
     text = ""
     for part in ("tests", "sanitize"):
         if part in parts:
             rows = [[row["what"], row["result"]] for row in parts[part]]
-            text += f"## {PARTS[part]}\n\n{table(['what', 'result'], rows, 2)}\n"
+            text += f"## {PARTS[part]}\n\n{run_of(parts[part])}{table(['what', 'result'], rows, 2)}\n"
     return text
 
 
@@ -138,7 +142,8 @@ def main() -> int:
     columns = ratio_names(cells)
     PAGE.write_text(
         TEXT.format(
-            **{key: last[key] for key in ("gpu", "commit", "time")},
+            gpu=last["gpu"],
+            bench=run_of(parts["bench"]),
             checks=checks_of(parts),
             torch=device,
             means=means_of(cells, columns),
