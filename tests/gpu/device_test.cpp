@@ -73,17 +73,42 @@ void repeat(DeviceCall& call, bool backward, int times) {
   EXPECT_EQ(first.differences(), 0u) << "bytes differ in " << times << " runs";
 }
 
-void repeat_both(uint32_t flags, int times) {
-  DeviceCall call(Type::bf16, kMiddling, true);
-  call.a.flags = flags | TW_DETERMINISTIC;
+void repeat_both(DeviceCall& call, int times) {
+  call.a.flags |= TW_DETERMINISTIC;
   repeat(call, false, times);
   if (!testing::Test::IsSkipped() && !testing::Test::HasFailure()) repeat(call, true, times);
 }
 
 // Dao-AILab/flash-attention#414: dq differs from run to run by its atomic sums.
-TEST_P(Device, AThousandRunsGiveTheSameBits) { repeat_both(0, 1000); }
+TEST_P(Device, AThousandRunsGiveTheSameBits) {
+  DeviceCall call(Type::bf16, kMiddling, true);
+  repeat_both(call, 1000);
+}
 // Dao-AILab/flash-attention#1596: the switch for deterministic gradients is accepted and ignored.
-TEST_P(Device, AThousandCausalRunsGiveTheSameBits) { repeat_both(TW_CAUSAL, 1000); }
+TEST_P(Device, AThousandCausalRunsGiveTheSameBits) {
+  DeviceCall call(Type::bf16, kMiddling, true);
+  call.a.flags = TW_CAUSAL;
+  repeat_both(call, 1000);
+}
+// Other head sizes, types and options have other tiles, which take turns in other ways.
+TEST_P(Device, EveryKindOfTileGivesTheSameBits) {
+  for (const Type type : {Type::bf16, Type::f32})
+    for (const int64_t dim : {64, 96, 128, 256})
+      for (const char* option : {"none", "window", "softcap"}) {
+        SCOPED_TRACE(testing::Message() << name_of(type) << ", head size " << dim << ", " << option);
+        Sizes sizes = kMiddling;
+        sizes.dim = dim;
+        DeviceCall call(type, sizes, true);
+        call.a.flags = TW_CAUSAL;
+        if (std::string_view(option) == "window") call.a.flags |= TW_WINDOW_LEFT, call.a.window_left = 100;
+        if (std::string_view(option) == "softcap") call.a.softcap = 20;
+        Status status = call.plan(false);
+        if (status.ok()) status = call.plan(true);
+        if (status.code == TW_UNSUPPORTED) continue;  // the family refuses it
+        repeat_both(call, 100);
+        if (HasFatalFailure() || HasNonfatalFailure()) return;
+      }
+}
 
 // ---- Streams and threads.
 

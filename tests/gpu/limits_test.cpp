@@ -220,6 +220,32 @@ TEST_P(Limits, ScalesOfAnySizeGiveNumbers) {
   }
 }
 
+// Whatever the scale, scores of queries of zeros are 0: out is a mean, and so are dV and dK what they are at scale 0.
+TEST_P(Limits, QueriesOfZerosMeetAnyScale) {
+  DeviceCall call(Type::bf16, kSmall, true);
+  CUDA_OK(cudaMemset(call.q.data(), 0, call.q.size()));
+  call.a.flags = TW_SOFTMAX_SCALE | TW_CAUSAL | TW_DETERMINISTIC;
+  const auto values = [&] {
+    std::vector<double> all;
+    for (const DeviceBytes* x : {&call.out, &call.dv, &call.dk}) {
+      const std::vector<double> some = read(*x, call.type, 0, static_cast<int64_t>(x->size()) / 2);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  };
+  call.a.softmax_scale = 0;
+  RUN_OR_SKIP(both_passes(call));
+  const std::vector<double> expected = values();
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const float scale : {1e-45f, -1e-44f, 1e-38f, 1.0f, kMost / 2, kMost, -kMost}) {
+    SCOPED_TRACE(scale);
+    call.a.softmax_scale = scale;
+    RUN_OR_SKIP(both_passes(call));
+    const std::vector<double> got = values();
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 0.01 * (1 + std::abs(expected[i])));
+  }
+}
+
 // Axes that go backwards and axes that repeat are views like any other.
 TEST_P(Limits, BackwardAndRepeatedAxesAreViews) {
   DeviceCall call(Type::bf16, kSquare, true);

@@ -1,3 +1,5 @@
+#include <climits>
+
 #include "core/find_keys.h"
 #include "cuda/standard/squares.cuh"
 
@@ -60,6 +62,10 @@ void refuse(const Problem& p, Text& reason) {
   }
   if (p.pass == Pass::backward && p.dout.type != p.type) {
     reason.format("dout is %s and q is %s: it multiplies numbers of one type", name_of(p.dout.type), name_of(p.type));
+    return;
+  }
+  if (rows_of_heads(p) > INT_MAX) {
+    reason.format("%lld rows of all heads: a GPU starts 2^31 - 1 thread blocks at most", ll(rows_of_heads(p)));
     return;
   }
   const int64_t rows = greater(1, p.total_rows), row = round_up(greater(1, p.max_keys), kPiece);

@@ -223,7 +223,7 @@ struct BackwardBlock {
 
   // P^T = exp(S^T - LSE), dS^T = P^T (dP^T - D). To shared memory.
   TILEWISE_DEVICE void gradients(const Scores& score, const Scores& dp, bool masked) const {
-    const float scale = p.softmax_scale * kLog2E;
+    const float scale = scale_log2(p);
 #pragma unroll
     for (int n = 0; n < T::kOwnRows / 8; ++n) {
       const int row = part * T::kOwnRows + n * 8 + lane % 4 * 2;

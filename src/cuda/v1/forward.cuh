@@ -135,7 +135,7 @@ struct ForwardPair {
 
   // In units of log 2, as m: powers of 2 cost a multiplication less than those of e.
   TILEWISE_DEVICE void scores(Scores& x) const {
-    const float scale = p.softmax_scale * kLog2E;
+    const float scale = scale_log2(p);
 #pragma unroll
     for (int i = 0; i < T::kOwnKeys; ++i) x[i / (T::kOwnKeys / 2)][i / 4 % (T::kOwnKeys / 8)][i % 4] = 0;
     multiply<E, T::kHeadDim / 16, T::kOwnKeys / 16, kAhead, false>(

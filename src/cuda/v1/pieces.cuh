@@ -1,6 +1,8 @@
 // What the forward and the backward kernel of FlashAttention-1 share.
 #pragma once
 
+#include <cfloat>
+
 #include "core/find_keys.h"
 #include "cuda/common/element.cuh"
 #include "cuda/common/tile.cuh"
@@ -10,6 +12,9 @@ namespace tilewise::cuda::v1 {
 
 constexpr float kLog2E = 1.44269504f;
 constexpr float kLn2 = 0.693147181f;
+
+// Finite, so that 0 times it is 0.
+TILEWISE_DEVICE float scale_log2(const Problem& p) { return fminf(fmaxf(p.softmax_scale * kLog2E, -FLT_MAX), FLT_MAX); }
 
 // Rows of at most T::kHeadDim columns to shared memory, 16 bytes at a time. Past the rows and columns that there are
 // come zeros.

@@ -1,3 +1,6 @@
+#include <climits>
+
+#include "core/numbers.h"
 #include "cuda/common/alignment.h"
 #include "cuda/v1/host.h"
 
@@ -29,6 +32,9 @@ void refuse(const Problem& p, Text& reason) {
     reason.format("head sizes %lld and %lld: it serves multiples of 8 up to 256", ll(p.head_dim), ll(p.value_dim));
   } else if (const char* extra = extra_of(p)) {
     reason.format("%s: the algorithm has scale and masks only", extra);
+  } else if (p.batch * p.heads * greater(1, p.num_splits) > INT_MAX) {
+    reason.format("%lld sequences x %lld heads in %lld splits: a GPU starts 2^31 - 1 thread blocks at most",
+                  ll(p.batch), ll(p.heads), ll(greater(1, p.num_splits)));
   }
   refuse_unaligned("q", p.q, kCopyElements, reason);
   refuse_unaligned("k", p.k, kCopyElements, reason);

@@ -1,6 +1,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
 #include <type_traits>
 
 #include "core/mask.h"
@@ -95,9 +98,12 @@ BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   const int64_t pair_bytes = p.max_rows * work.group * tile.head_dim * element_bytes;
   work.wants_dq = static_cast<bool>(p.dq);
   work.in_order = p.deterministic && p.dq && p.max_rows > 0;
-  work.scale_log2 = static_cast<float>(p.softmax_scale * 1.4426950408889634);
-  work.lse_unit = 1.4426950408889634;
-  if (p.softmax_scale != 0) work.lse_unit = double{work.scale_log2} / p.softmax_scale;
+  constexpr double kLog2e = 1.4426950408889634;
+  work.scale_log2 = static_cast<float>(std::clamp(p.softmax_scale * kLog2e, -double{FLT_MAX}, double{FLT_MAX}));
+  // LSE in the units of the rounded scale, so that both meet; not where the scale is rounded to more than its last
+  // bits.
+  const float size = std::fabs(work.scale_log2);
+  work.lse_unit = size >= FLT_MIN && size < FLT_MAX ? double{work.scale_log2} / p.softmax_scale : kLog2e;
   if (choice.mask == BackwardMask::general) work.lse_unit = 1;
   work.row_blocks = static_cast<int>(round_up(p.max_rows, kRowStep) / kFragmentRows);
   work.key_blocks = static_cast<int>(ceil_div(p.max_keys, tile.keys()));
