@@ -22,7 +22,7 @@ Opened open_backend() {
   Opened opened;
   void* library = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    opened.why_not.format("the CUDA back end is missing: %s", dlerror());
+    opened.why_not.format("the CUDA back end is missing (a build where there is nvcc makes it): %s", dlerror());
     return opened;
   }
   const auto door = reinterpret_cast<BackendDoor*>(dlsym(library, kBackendDoor));

@@ -75,9 +75,13 @@ Status nobody_asked(const Request& request, const Problem& problem) {
       return failure(TW_UNSUPPORTED, "%s is %s, which is not for the %s", request.source, request.name, device);
     }
   }
-  return failure(TW_INVALID_ARGUMENT,
-                 "%s is %s: no kernel has that in its name (tw_info, tilewise.info() and `tilewise info` list them)",
-                 request.source, request.name);
+  Status status =
+      failure(TW_INVALID_ARGUMENT,
+              "%s is %s: no kernel has that in its name (tw_info, tilewise.info() and `tilewise info` list them)",
+              request.source, request.name);
+  Text why_not;
+  if (!cuda_backend(&why_not)) status.message.append("; kernels for GPUs are not here: %s", why_not.chars);
+  return status;
 }
 
 }  // namespace
