@@ -40,10 +40,11 @@ struct Verdict {
 
 std::vector<Verdict> verdicts_on(const Problem& problem, const PlanOptions& options) {
   std::vector<Verdict> verdicts;
+  const char* const force = forced_kernel(options);
   bool chosen = false;
   for (const Kernel* kernel : kernels(problem.device_type)) {
     if (kernel->pass != problem.pass) continue;
-    const bool named = options.force && names_kernel(options.force, kernel->name);
+    const bool named = force && names_kernel(force, kernel->name);
     Verdict verdict{kernel, "refuses", refusal_of(*kernel, problem, true).chars, {}, false};
     if (verdict.reason.empty()) {
       PlanOptions own = options;
@@ -51,7 +52,7 @@ std::vector<Verdict> verdicts_on(const Problem& problem, const PlanOptions& opti
       check(make_plan(problem, own, verdict.plan));
       verdict.serves = true;
       const std::string unforced = refusal_of(*kernel, problem, named).chars;
-      const bool asked = unforced.empty() && (!options.force || named);
+      const bool asked = unforced.empty() && (!force || named);
       verdict.decision = asked && !chosen ? "chosen" : asked ? "would serve" : "when named";
       if (!unforced.empty()) verdict.reason = unforced;
       chosen = chosen || asked;

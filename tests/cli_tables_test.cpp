@@ -138,6 +138,10 @@ TEST_F(CliTables, ExplainTellsWhoServesAndWhoDoesNot) {
     const bool named = holds(row["kernel"].get<std::string>(), "v1");
     EXPECT_TRUE(named || row["decision"] != "chosen") << row;
   }
+  const Finished forced = tilewise({"explain", "--json"}, {.environment = {{"TILEWISE_FORCE_KERNEL", "reference"}}});
+  for (const Json& row : Json::parse(forced.out)) {
+    EXPECT_EQ(row["decision"] == "chosen", holds(row["kernel"].get<std::string>(), "reference")) << row;
+  }
 }
 
 TEST_F(CliTables, InfoListsKernels) {

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "core/build.h"
+
 namespace tilewise {
 namespace {
 

@@ -2,7 +2,6 @@
 // without it. Both libraries come from one build, and `build` says so: they share these structs.
 #pragma once
 
-#include "core/build.h"
 #include "core/kernel.h"
 #include "core/merge.h"
 
@@ -20,7 +19,7 @@ struct Gpu {
 };
 
 struct Backend {
-  uint64_t build;                // kBuild
+  uint64_t build;                // kBuild of core/build.h
   const Kernel* const* kernels;  // (kernel_count) best first
   int64_t kernel_count;
 

@@ -86,6 +86,8 @@ Status nobody_asked(const Request& request, const Problem& problem) {
 
 }  // namespace
 
+const char* forced_kernel(const PlanOptions& options) { return request_of(options).name; }
+
 Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced) {
   Text reason;
   if (kernel.rank == Rank::rung && !forced) {

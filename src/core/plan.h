@@ -16,6 +16,9 @@ struct Plan {
   Sizing sizing;
 };
 
+// The kernel that is asked for, by parts of its name: by the options or by TILEWISE_FORCE_KERNEL; null: none.
+const char* forced_kernel(const PlanOptions& options);
+
 // Why `kernel`, of the problem's pass, does not serve it; empty if it does. `forced`: it was asked for by name.
 Text refusal_of(const Kernel& kernel, const Problem& problem, bool forced);
 

@@ -1,6 +1,7 @@
 // The door of libtilewise_cuda.so.
 #include "core/backend.h"
 
+#include "core/build.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"

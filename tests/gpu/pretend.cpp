@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/backend.h"
+#include "core/build.h"
 #include "core/unowned.h"
 
 namespace tilewise {
