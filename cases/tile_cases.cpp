@@ -98,15 +98,37 @@ void add_packed(List& list) {
   }
 }
 
+// Each with both types and every kind of tile: without a mask, causal, with lengths.
 void add_fills(List& list) {
-  for (const int64_t dim : {64, 128, 256}) {
-    for (const Fill fill : {Fill::zero_query, Fill::ones_value, Fill::one_hot_value, Fill::equal_keys, Fill::lowest,
-                            Fill::negative, Fill::late_maximum, Fill::early_maximum, Fill::rising, Fill::huge}) {
-      Case c = shape(list, 1, 150, 290, 1, 1, dim);
-      c.fill = fill;
-      c.backward = fill != Fill::lowest;  // an fp32 lse cannot carry scores of -1e30 to a backward
-      list.push_back(c);
-      c.causal = true;
+  for (const int64_t dim : kHeadDims) {
+    for (const Type type : kTypes) {
+      for (const Fill fill : {Fill::zero_query, Fill::ones_value, Fill::one_hot_value, Fill::equal_keys, Fill::lowest,
+                              Fill::negative, Fill::late_maximum, Fill::early_maximum, Fill::rising, Fill::huge}) {
+        Case c = shape(list, 1, 150, 290, 1, 1, dim);
+        c.type = type, c.fill = fill;
+        c.backward = fill != Fill::lowest;  // an fp32 lse cannot carry scores of -1e30 to a backward
+        list.push_back(c);
+        c.causal = true;
+        list.push_back(c);
+        c.batch = 2, c.packed_q = {140, 10}, c.packed_k = {90, 200};
+        list.push_back(c);
+      }
+    }
+  }
+}
+
+// Windows whose edge leaves one key of a block dead, or one alive; and bias behind softcap.
+void add_edges(List& list) {
+  for (const int64_t dim : kHeadDims) {
+    for (const Type type : kTypes) {
+      Case c = shape(list, 1, 200, 200, 1, 1, dim);
+      c.type = type, c.window_left = 1;
+      for (const int64_t right : {0, 30, 62, 126}) {
+        c.window_right = right;
+        list.push_back(c);
+      }
+      c = shape(list, 1, 70, 90, 2, 1, dim);
+      c.type = type, c.softcap = 2, c.bias = "bhqk";
       list.push_back(c);
     }
   }
@@ -227,6 +249,7 @@ List make_tile_cases() {
   add_options(list);
   add_layouts(list);
   add_packed(list);
+  add_edges(list);
   add_fills(list);
   add_gradients(list);
   add_groups(list);
