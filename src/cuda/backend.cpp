@@ -30,7 +30,7 @@ Status load(const Kernel& kernel, const Problem& problem, const Settings& settin
 Status merge_parts(const Merge& parts, int32_t gpu, void* stream) {
   const Current current(gpu);
   Status status = current.status();
-  if (status.ok()) status = check_memory(parts, gpu);
+  if (status.ok()) status = check_memory(parts, gpu, stream);
   if (status.ok()) status = merge(parts, stream);
   return status;
 }

@@ -63,6 +63,20 @@ Status check_pointer(const char* name, const char* field, const void* data, int3
   return {};
 }
 
+// A launch onto a stream of another GPU would run there, where the call's memory may not be addressed.
+Status check_stream(void* stream, int32_t gpu) {
+  Text why_none;
+  const auto queue = static_cast<cudaStream_t>(stream);
+  const bool is_of_any = !queue || queue == cudaStreamLegacy || queue == cudaStreamPerThread;
+  if (is_of_any || gpu_count(why_none) < 2) return {};
+  const Current current(gpu);
+  if (Status status = current.status(); !status.ok()) return status;
+  int owner = gpu;
+  if (const cudaError_t error = cudaStreamGetDevice(queue, &owner)) return status_of(error, "looking at exec.stream");
+  if (owner == gpu) return {};
+  return failure(TW_INVALID_ARGUMENT, "exec.stream is a stream of GPU %d, but device_index is %d", owner, gpu);
+}
+
 // Keeps what is wrong with the first bad one of a call's pointers.
 class Pointers {
  public:
@@ -86,6 +100,7 @@ class Pointers {
 }  // namespace
 
 Status check_memory(const Problem& problem, const Launch& launch) {
+  if (Status status = check_stream(launch.stream, problem.device_index); !status.ok()) return status;
   Pointers pointers(problem.device_index);
   each_tensor(problem, [&](const char* name, const Tensor& tensor, Role) { pointers.check(name, tensor); });
   if (launch.workspace) pointers.check("exec", ".workspace", launch.workspace);
@@ -93,7 +108,8 @@ Status check_memory(const Problem& problem, const Launch& launch) {
   return pointers.status();
 }
 
-Status check_memory(const Merge& merge, int32_t gpu) {
+Status check_memory(const Merge& merge, int32_t gpu, void* stream) {
+  if (Status status = check_stream(stream, gpu); !status.ok()) return status;
   Pointers pointers(gpu);
   pointers.check("out", merge.out);
   if (merge.lse) pointers.check("lse", merge.lse);
@@ -105,6 +121,7 @@ Status check_memory(const Merge& merge, int32_t gpu) {
 }
 
 Status allocate(int32_t gpu, void* stream, uint64_t bytes, void** memory) {
+  if (Status status = check_stream(stream, gpu); !status.ok()) return status;
   const Current current(gpu);
   if (Status status = current.status(); !status.ok()) return status;
   return status_of(cudaMallocAsync(memory, bytes, static_cast<cudaStream_t>(stream)),

@@ -385,9 +385,23 @@ TEST_P(Device, OneThatIsNotCurrent) {
   second.a.q.data = second.q.data();
   const Stream of_first;
   exec.stream = of_first.stream;
-  EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_DEVICE_ERROR);
-  EXPECT_NE(std::string(tw_last_error()).find("invalid resource handle"), std::string::npos) << tw_last_error();
+  const std::string refusal = "exec.stream is a stream of GPU 0, but device_index is 1";
+  EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_INVALID_ARGUMENT);
+  EXPECT_EQ(tw_last_error(), refusal);
+  EXPECT_EQ(tw_attention_backward(&second.a, &second.g, &exec), TW_INVALID_ARGUMENT);
+  EXPECT_EQ(tw_last_error(), refusal);
+  tw_merge merge;
+  TW_INIT(merge);
+  merge.device_type = TW_CUDA, merge.device_index = 1;
+  merge.out = second.a.out, merge.lse = second.a.lse;
+  EXPECT_EQ(tw_attention_merge(&merge, &exec), TW_INVALID_ARGUMENT);
+  EXPECT_EQ(tw_last_error(), refusal);
   expect_current(0);
+  for (void* any : {static_cast<void*>(cudaStreamLegacy), static_cast<void*>(cudaStreamPerThread)}) {
+    exec.stream = any;
+    EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_OK) << tw_last_error();
+  }
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 // Half a gigabyte of a GPU that the call has nothing to do with.
