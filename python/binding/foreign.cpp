@@ -136,20 +136,22 @@ nb::object capsule_of(nb::handle object, const char* name, Stream& stream) {
     raise(PyExc_TypeError, "%s is a %s; it takes an array: NumPy's, or one with __dlpack__", name,
           Py_TYPE(object.ptr())->tp_name);
   }
+  nb::object producer = object.attr("__dlpack__");
   nb::dict keywords;
   if (const std::optional<int32_t> gpu = gpu_of(object)) {
     constexpr uintptr_t kLegacyDefault = 1;  // DLPack refuses 0
     if (!stream.handle) stream.handle = gpu_arrays::stream_of(object, *gpu);
     keywords["stream"] = *stream.handle == 0 ? kLegacyDefault : *stream.handle;
+    producer = gpu_arrays::producer(object, *gpu);
   }
   keywords["max_version"] = nb::make_tuple(1, 0);
   try {
-    return object.attr("__dlpack__")(**keywords);
+    return producer(**keywords);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1
   }
   nb::del(keywords["max_version"]);
-  return object.attr("__dlpack__")(**keywords);
+  return producer(**keywords);
 }
 
 template <class Managed>

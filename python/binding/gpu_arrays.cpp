@@ -21,6 +21,8 @@ bool has_only_interface(nb::handle object) {
 
 nb::object view(nb::handle object, const char* name) { return module().attr("view")(object, name); }
 
+nb::object producer(nb::handle array, int32_t gpu) { return module().attr("producer")(array, gpu); }
+
 nb::object make(const Array& array, nb::handle like, void* stream, const char* name) {
   nb::list shape;
   for (int axis = 0; axis < array.rank; ++axis) shape.append(array.shape[axis]);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 CPU, CUDA = 1, 2  # types of devices, as DLPack numbers them
@@ -94,9 +94,29 @@ def view(array: Any, name: str) -> tuple[tuple[Any, ...], int | None]:
 
 
 @contextlib.contextmanager
-def _current(cupy: Any, device: int, stream: int) -> Iterator[None]:
-    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
+def _current(array: Any, device: int) -> Iterator[None]:
+    """Within it the GPU is the one that the array's library works on."""
+    if (torch := _library(array, "torch")) is not None:
+        with torch.cuda.device(device):
+            yield
+    elif (cupy := _library(array, "cupy")) is not None:
+        with cupy.cuda.Device(device):
+            yield
+    elif (numba := _library(array, "numba")) is not None:
+        with numba.cuda.gpus[device]:
+            yield
+    else:
         yield
+
+
+def producer(array: Any, device: int) -> Callable[..., Any]:
+    """The array's __dlpack__, as it must be called: PyTorch's refuses where another GPU is the current one."""
+
+    def dlpack(**keywords: Any) -> Any:
+        with _current(array, device):
+            return array.__dlpack__(**keywords)
+
+    return dlpack
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: str, device: int, stream: int, name: str) -> Any:
@@ -106,8 +126,9 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str, device: int, stream: in
         with torch.cuda.stream(None if is_current else torch.cuda.ExternalStream(stream, device)):
             return like.new_empty(shape, dtype=getattr(torch, dtype))
     if (cupy := _library(like, "cupy")) is not None:
-        with _current(cupy, device, stream):
+        with _current(like, device), cupy.cuda.ExternalStream(stream, device):
             return cupy.empty(shape, dtype)
     if (numba := _library(like, "numba")) is not None:
-        return numba.cuda.device_array(shape, dtype)
+        with _current(like, device):
+            return numba.cuda.device_array(shape, dtype)
     raise TypeError(f"{name} cannot be made anew for arrays of type {type(like).__name__} on a GPU; give one")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import tilewise.torch
 import torch
 from torch import Tensor
+
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
 def qkv(requires_grad: bool = False, dtype: torch.dtype = torch.float32, device: str = "cuda") -> list[Tensor]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tilewise
 import torch
-from on_gpu import A_WHILE, filled_late, qkv
+from on_gpu import A_WHILE, filled_late, qkv, two_gpus
 from torch import Tensor
 
 
@@ -176,6 +176,22 @@ def test_cupy_streams(non_blocking: bool) -> None:
     assert_close(cupy.asnumpy(given), expected)
 
 
+@two_gpus
+def test_cupy_on_a_gpu_that_is_not_current() -> None:
+    cupy = pytest.importorskip("cupy")
+    tensors = qkv()
+    with cupy.cuda.Device(1):
+        arrays = [cupy.asarray(x.cpu().numpy()) for x in tensors]
+        side = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.get_current_stream().synchronize()
+    for out in (tilewise.attention(*arrays), tilewise.attention(*arrays, stream=side)):
+        assert cupy.cuda.runtime.getDevice() == 0
+        assert out.device.id == 1
+        side.synchronize()
+        with cupy.cuda.Device(1):
+            assert_close(cupy.asnumpy(out), expected_of(tensors))
+
+
 FULL_STREAM = """
 import threading, time
 import cupy, tilewise
@@ -204,3 +220,15 @@ def test_numba() -> None:
     out = tilewise.attention(*arrays, causal=True)
     assert type(out) is type(arrays[0])
     assert_close(out.copy_to_host(), expected_of(tensors, causal=True))
+
+
+@two_gpus
+def test_numba_on_a_gpu_that_is_not_current() -> None:
+    cuda = pytest.importorskip("numba.cuda")
+    tensors = qkv()
+    with cuda.gpus[1]:
+        arrays = [cuda.to_device(x.cpu().numpy()) for x in tensors]
+        cuda.synchronize()
+    out = tilewise.attention(*arrays, causal=True)
+    with cuda.gpus[1]:
+        assert_close(out.copy_to_host(), expected_of(tensors, causal=True))
