@@ -83,6 +83,10 @@ class Report:
                 spilled_bytes=int(found["stored"]) + int(found["loaded"]),
             )
 
+    def is_whole(self) -> bool:
+        """The times are its last lines."""
+        return TIMES.search(self.text) is not None
+
     def cpu_seconds(self) -> float:
         """Of the compiler and whatever it started."""
         user_minutes, user, system_minutes, system = map(float, TIMES.findall(self.text)[-1])
@@ -100,6 +104,7 @@ def main(object_files: list[str]) -> bool:
     reports = [read(object_file) for object_file in object_files if object_file.endswith(".cu.o")]
     kernels = [kernel for report in reports for kernel in report.kernels()]
     faults = [f"{report.unit}: {advice}" for report in reports for advice in ADVICE.findall(report.text)]
+    faults += [f"{report.unit}: what the compiler said of it is cut off" for report in reports if not report.is_whole()]
     for kernel in kernels:
         allowed = kernel.allowed_bytes()
         if kernel.local_bytes > allowed or (kernel.spilled_bytes and not allowed):
@@ -110,7 +115,7 @@ def main(object_files: list[str]) -> bool:
     print(*faults, sep="\n")
     architectures = sorted({kernel.architecture for kernel in kernels})
     print(f"{len(kernels)} kernels for {', '.join(architectures)}, {len(faults)} at fault")
-    seconds = sorted(((report.cpu_seconds(), report.unit) for report in reports), reverse=True)
+    seconds = sorted(((report.cpu_seconds(), report.unit) for report in reports if report.is_whole()), reverse=True)
     print(f"{sum(second for second, _ in seconds):.0f} CPU seconds to compile; the slowest units:")
     print(*(f"{second:6.1f}  {unit}" for second, unit in seconds[:SLOWEST_SHOWN]), sep="\n")
     return bool(faults) or not kernels
