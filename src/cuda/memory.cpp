@@ -63,7 +63,8 @@ Status check_pointer(const char* name, const char* field, const void* data, int3
   return {};
 }
 
-// A launch onto a stream of another GPU would run there, where the call's memory may not be addressed.
+// A launch onto a stream of another GPU would run there, where the call's memory may not be addressed. A stream that is
+// captured may not be asked.
 Status check_stream(void* stream, int32_t gpu) {
   Text why_none;
   const auto queue = static_cast<cudaStream_t>(stream);
@@ -72,7 +73,10 @@ Status check_stream(void* stream, int32_t gpu) {
   const Current current(gpu);
   if (Status status = current.status(); !status.ok()) return status;
   int owner = gpu;
-  if (const cudaError_t error = cudaStreamGetDevice(queue, &owner)) return status_of(error, "looking at exec.stream");
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaError_t error = cudaStreamIsCapturing(queue, &capture);
+  if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone) error = cudaStreamGetDevice(queue, &owner);
+  if (error != cudaSuccess) return status_of(error, "looking at exec.stream");
   if (owner == gpu) return {};
   return failure(TW_INVALID_ARGUMENT, "exec.stream is a stream of GPU %d, but device_index is %d", owner, gpu);
 }

@@ -23,6 +23,15 @@ TILEWISE_INLINE static double value_at(uint64_t tensor, int64_t index) {
   return static_cast<double>(static_cast<int64_t>(x >> 57) - 64) / 64;
 }
 
+// One that waits for no default stream.
+struct Stream {
+  cudaStream_t stream = nullptr;
+  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess); }
+  ~Stream() { (void)cudaStreamDestroy(stream); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+};
+
 // Bytes of GPU 0; null where there are not so many.
 class DeviceBytes {
  public:

@@ -20,14 +20,6 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Device, testing::ValuesIn(families()), test_name);
 
 constexpr Sizes kMiddling = {.batch = 2, .rows = 301, .keys = 420, .heads = 6, .heads_kv = 2, .dim = 64};
 
-struct Stream {
-  cudaStream_t stream = nullptr;
-  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess); }
-  ~Stream() { (void)cudaStreamDestroy(stream); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-};
-
 // Copies of a call's results, to be compared with later ones on the device.
 class Kept {
  public:
@@ -389,12 +381,6 @@ TEST_P(Device, OneThatIsNotCurrent) {
   EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_INVALID_ARGUMENT);
   EXPECT_EQ(tw_last_error(), refusal);
   EXPECT_EQ(tw_attention_backward(&second.a, &second.g, &exec), TW_INVALID_ARGUMENT);
-  EXPECT_EQ(tw_last_error(), refusal);
-  tw_merge merge;
-  TW_INIT(merge);
-  merge.device_type = TW_CUDA, merge.device_index = 1;
-  merge.out = second.a.out, merge.lse = second.a.lse;
-  EXPECT_EQ(tw_attention_merge(&merge, &exec), TW_INVALID_ARGUMENT);
   EXPECT_EQ(tw_last_error(), refusal);
   expect_current(0);
   for (void* any : {static_cast<void*>(cudaStreamLegacy), static_cast<void*>(cudaStreamPerThread)}) {

@@ -183,6 +183,23 @@ TEST(Merging, EveryBadPointerIsRefusedByItsName) {
   EXPECT_EQ(std::count(bytes.begin(), bytes.end(), '\xff'), static_cast<int64_t>(bytes.size()));
 }
 
+TEST(Merging, AStreamOfAnotherGpuIsRefused) {
+  int gpus = 0;
+  CUDA_OK(cudaGetDeviceCount(&gpus));
+  if (gpus < 2) GTEST_SKIP() << "needs two GPUs";
+  const DeviceCall parts(Type::f32, kSquare, false);
+  const DeviceCall whole(Type::f32, {.rows = 90, .keys = 90, .heads = 3, .heads_kv = 3}, false);
+  const tw_merge merge = merge_of(parts, whole);
+  tw_exec exec;
+  TW_INIT(exec);
+  CUDA_OK(cudaSetDevice(1));
+  const Stream of_second;
+  CUDA_OK(cudaSetDevice(0));
+  exec.stream = of_second.stream;
+  EXPECT_EQ(tw_attention_merge(&merge, &exec), TW_INVALID_ARGUMENT);
+  EXPECT_STREQ(tw_last_error(), "exec.stream is a stream of GPU 1, but device_index is 0");
+}
+
 // ---- Legal extremes.
 
 // Results of two calls with the same numbers, to rounding.
@@ -409,8 +426,8 @@ TEST_P(Limits, EveryFormOfACallCanBeCaptured) {
   CUDA_OK(cudaMemset(parts.lse.data(), 0, parts.lse.size()));
   CUDA_OK(cudaMemset(fault.data(), 0, fault.size()));
   const tw_merge merge = merge_of(parts, whole);
-  cudaStream_t stream = nullptr;
-  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const Stream own;
+  const cudaStream_t stream = own.stream;
   tw_exec exec;
   TW_INIT(exec);
   exec.stream = stream, exec.fault = reinterpret_cast<tw_fault*>(fault.data());
@@ -436,7 +453,6 @@ TEST_P(Limits, EveryFormOfACallCanBeCaptured) {
   for (const double x : read(whole.out, Type::f32, 0, 90 * 3 * 64)) ASSERT_EQ(x, 0);
   CUDA_OK(cudaGraphExecDestroy(ready));
   CUDA_OK(cudaGraphDestroy(graph));
-  CUDA_OK(cudaStreamDestroy(stream));
 }
 
 }  // namespace
