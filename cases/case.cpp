@@ -112,8 +112,12 @@ const char* name_of(Fill fill) {
       return "early-maximum";
     case Fill::rising:
       return "rising";
+    case Fill::falling:
+      return "falling";
     case Fill::huge:
       return "huge";
+    case Fill::far:
+      return "far";
   }
   return "";
 }

@@ -22,7 +22,9 @@ enum class Fill : uint8_t {
   late_maximum,   // the last key's score towers over the others
   early_maximum,  // the first key's
   rising,         // each stretch of 32 keys scores higher than the one before
-  huge            // q * 100
+  falling,        // the same for kernels that begin at the last key
+  huge,           // q * 100
+  far             // scores of 2^21 and their small differences, exact in fp32 until they are scaled; falling
 };
 const char* name_of(Fill fill);
 

@@ -6,6 +6,7 @@ namespace tilewise::cases {
 namespace {
 
 constexpr double kPeak = 5000, kStep = 40;
+constexpr double kFarQuery = 64, kFarKey = 32768;  // of fp16 too
 constexpr int64_t kStretch = 32;
 
 double lowest(Type type) { return type == Type::f16 ? -6e4 : -1e30; }
@@ -26,7 +27,10 @@ double query_element(const Case& c, int64_t d, double normal) {
     case Fill::late_maximum:
     case Fill::early_maximum:
     case Fill::rising:
+    case Fill::falling:
       return d == 0;  // the score of a key is its first element
+    case Fill::far:
+      return d == 0 ? kFarQuery : d == 1;
     case Fill::negative:
       return -negative_size(c);
     case Fill::huge:
@@ -38,7 +42,7 @@ double query_element(const Case& c, int64_t d, double normal) {
 
 double key_element(const Case& c, int64_t j, int64_t keys, int64_t d, double normal) {
   const bool first = d == 0;
-  const int64_t stretch = j / kStretch;
+  const double stretch = static_cast<double>(j / kStretch), from_last = static_cast<double>((keys - 1 - j) / kStretch);
   switch (c.fill) {
     case Fill::equal_keys:
       return d % 2 == 0 ? 0.75 : -0.5;
@@ -49,7 +53,11 @@ double key_element(const Case& c, int64_t j, int64_t keys, int64_t d, double nor
     case Fill::early_maximum:
       return first && j == 0 ? kPeak : normal;
     case Fill::rising:
-      return first ? normal + kStep * static_cast<double>(stretch) : normal;
+      return first ? normal + kStep * stretch : normal;
+    case Fill::falling:
+      return first ? normal + kStep * from_last : normal;
+    case Fill::far:
+      return first ? kFarKey : d == 1 ? std::round(8 * (normal + from_last)) : normal;
     case Fill::negative:
       return negative_size(c) * (1 + 0.02 * normal);
     default:

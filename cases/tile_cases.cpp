@@ -102,8 +102,9 @@ void add_packed(List& list) {
 void add_fills(List& list) {
   for (const int64_t dim : kHeadDims) {
     for (const Type type : kTypes) {
-      for (const Fill fill : {Fill::zero_query, Fill::ones_value, Fill::one_hot_value, Fill::equal_keys, Fill::lowest,
-                              Fill::negative, Fill::late_maximum, Fill::early_maximum, Fill::rising, Fill::huge}) {
+      for (const Fill fill :
+           {Fill::zero_query, Fill::ones_value, Fill::one_hot_value, Fill::equal_keys, Fill::lowest, Fill::negative,
+            Fill::late_maximum, Fill::early_maximum, Fill::rising, Fill::falling, Fill::huge}) {
         Case c = shape(list, 1, 150, 290, 1, 1, dim);
         c.type = type, c.fill = fill;
         c.backward = fill != Fill::lowest;  // an fp32 lse cannot carry scores of -1e30 to a backward
@@ -114,6 +115,11 @@ void add_fills(List& list) {
         list.push_back(c);
       }
     }
+    Case c = shape(list, 1, 150, 290, 1, 1, dim);
+    c.type = Type::f32, c.fill = Fill::far, c.backward = false;  // nor scores of 2^18 to the last digit
+    list.push_back(c);
+    c.causal = true;
+    list.push_back(c);
   }
 }
 
