@@ -116,8 +116,6 @@ const char* name_of(Fill fill) {
       return "falling";
     case Fill::huge:
       return "huge";
-    case Fill::far:
-      return "far";
   }
   return "";
 }

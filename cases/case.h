@@ -23,8 +23,7 @@ enum class Fill : uint8_t {
   early_maximum,  // the first key's
   rising,         // each stretch of 32 keys scores higher than the one before
   falling,        // the same for kernels that begin at the last key
-  huge,           // q * 100
-  far             // scores of 2^21 and their small differences, exact in fp32 until they are scaled; falling
+  huge            // q * 100
 };
 const char* name_of(Fill fill);
 

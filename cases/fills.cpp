@@ -6,7 +6,6 @@ namespace tilewise::cases {
 namespace {
 
 constexpr double kPeak = 5000, kStep = 40;
-constexpr double kFarQuery = 64, kFarKey = 32768;  // of fp16 too
 constexpr int64_t kStretch = 32;
 
 double lowest(Type type) { return type == Type::f16 ? -6e4 : -1e30; }
@@ -29,8 +28,6 @@ double query_element(const Case& c, int64_t d, double normal) {
     case Fill::rising:
     case Fill::falling:
       return d == 0;  // the score of a key is its first element
-    case Fill::far:
-      return d == 0 ? kFarQuery : d == 1;
     case Fill::negative:
       return -negative_size(c);
     case Fill::huge:
@@ -56,8 +53,6 @@ double key_element(const Case& c, int64_t j, int64_t keys, int64_t d, double nor
       return first ? normal + kStep * stretch : normal;
     case Fill::falling:
       return first ? normal + kStep * from_last : normal;
-    case Fill::far:
-      return first ? kFarKey : d == 1 ? std::round(8 * (normal + from_last)) : normal;
     case Fill::negative:
       return negative_size(c) * (1 + 0.02 * normal);
     default:

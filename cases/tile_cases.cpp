@@ -115,11 +115,6 @@ void add_fills(List& list) {
         list.push_back(c);
       }
     }
-    Case c = shape(list, 1, 150, 290, 1, 1, dim);
-    c.type = Type::f32, c.fill = Fill::far, c.backward = false;  // nor scores of 2^18 to the last digit
-    list.push_back(c);
-    c.causal = true;
-    list.push_back(c);
   }
 }
 

@@ -50,7 +50,9 @@ DeviceBytes& DeviceBytes::operator=(DeviceBytes&& from) noexcept {
 
 DeviceBytes::~DeviceBytes() { (void)cudaFree(data_); }
 
-void DeviceBytes::poison(cudaStream_t stream) const { (void)cudaMemsetAsync(data_, 0xff, bytes_, stream); }
+void DeviceBytes::poison(cudaStream_t stream) const {
+  EXPECT_EQ(cudaMemsetAsync(data_, 0xff, bytes_, stream), cudaSuccess);
+}
 
 std::vector<char> DeviceBytes::read() const {
   std::vector<char> bytes(bytes_);

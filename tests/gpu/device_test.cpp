@@ -365,7 +365,10 @@ TEST_P(Device, OneThatIsNotCurrent) {
     }
   }
   exec.workspace = nullptr, exec.workspace_bytes = 0;
+  on_second.emplace();
   second.out.poison();
+  CUDA_OK(cudaDeviceSynchronize());
+  on_second.reset();
   EXPECT_EQ(tw_attention_forward(&second.a, &exec), TW_OK) << tw_last_error();
   expect_current(0);
   EXPECT_EQ(cudaStreamSynchronize(stream.stream), cudaSuccess);
