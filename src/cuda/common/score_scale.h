@@ -5,6 +5,8 @@
 #include <cfloat>
 #include <cmath>
 
+#include "cuda/common/logarithms.h"
+
 namespace tilewise::cuda {
 
 struct ScoreScale {
@@ -15,7 +17,6 @@ struct ScoreScale {
 };
 
 inline ScoreScale score_scale_of(float scale) {
-  constexpr float kLog2e = 1.4426950408889634f;
   ScoreScale made;
   made.log2 = std::clamp(scale * kLog2e, -FLT_MAX, FLT_MAX);
   if (made.log2 == 0) made.log2 = FLT_TRUE_MIN;

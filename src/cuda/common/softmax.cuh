@@ -119,7 +119,6 @@ struct SoftmaxRows {
   // After sums were added up over all that share the row.
   TILEWISE_DEVICE float inverse(int r) const { return sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]); }
   TILEWISE_DEVICE float lse(int r, const float* shifts, const ScoreScale& scale) const {
-    constexpr float kLn2 = 0.69314718f;
     const float of_row = pick(sum, r);
     if (of_row == 0.f) return -INFINITY;
     const float reference = is_far(r) ? shifts[r] * scale.natural : pick(ref, r) * kLn2;

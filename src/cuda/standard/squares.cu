@@ -1,6 +1,8 @@
 #include <climits>
 
 #include "core/find_keys.h"
+#include "cuda/common/carver.h"
+#include "cuda/common/launch.cuh"
 #include "cuda/standard/squares.cuh"
 
 namespace tilewise::cuda::standard {
@@ -8,22 +10,6 @@ namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr int kThreads = 256;
-
-// With base null it only counts.
-struct Carver {
-  char* base;
-  int64_t used = 0;
-
-  char* take(int64_t bytes) {
-    char* place = base ? base + used : nullptr;
-    used += round_up(bytes, 256);
-    return place;
-  }
-  template <class T>
-  T* take_of(int64_t count) {
-    return reinterpret_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));
-  }
-};
 
 // The smallest interval around those of all threads; call with all of them.
 TILEWISE_DEVICE KeyRange hull_of_block(KeyRange own) {
@@ -82,19 +68,19 @@ Squares lay_out(const Problem& p, char* workspace) {
   q.row = round_up(greater(1, p.max_keys), kPiece);
   const int64_t rows = p.heads * p.total_rows, pairs = rows * q.row, score = size_of(score_type(p)),
                 prob = size_of(p.type);
-  q.hulls = carver.take_of<KeyRange>(p.batch * p.heads_kv);
-  q.lse = carver.take_of<float>(rows);
-  q.scores = carver.take(pairs * score);
+  q.hulls = carver.take<KeyRange>(p.batch * p.heads_kv);
+  q.lse = carver.take<float>(rows);
+  q.scores = carver.take<char>(pairs * score);
   if (p.pass == Pass::forward) {
-    q.sums = carver.take_of<float>(rows);
-    q.probs = carver.take(pairs * prob);
+    q.sums = carver.take<float>(rows);
+    q.probs = carver.take<char>(pairs * prob);
   } else {
-    q.shift = carver.take_of<float>(rows);
-    q.dprobs = carver.take(pairs * score);
+    q.shift = carver.take<float>(rows);
+    q.dprobs = carver.take<char>(pairs * score);
     // P takes the place of S, and dS that of dP, unless both are needed once more (score_gradients).
     const bool in_place = score == prob && !(p.dbias && p.softcap > 0);
-    q.probs = in_place ? q.scores : carver.take(pairs * prob);
-    q.dscores = in_place ? q.dprobs : carver.take(pairs * prob);
+    q.probs = in_place ? q.scores : carver.take<char>(pairs * prob);
+    q.dscores = in_place ? q.dprobs : carver.take<char>(pairs * prob);
   }
   q.bytes = carver.used;
   return q;

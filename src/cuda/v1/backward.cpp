@@ -1,4 +1,5 @@
 #include "cuda/common/alignment.h"
+#include "cuda/common/carver.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
 #include "cuda/v1/host.h"
@@ -26,22 +27,22 @@ struct Choice {
 };
 
 Choice choose(const Problem& p, const Settings& settings) {
-  const int64_t bytes = settings.fast_memory * 4;
+  const int64_t bytes = most_shared_bytes(settings);
   const auto& units = kUnits[p.type == Type::bf16][size_class(p)];
   const BackwardUnit& unit = *units[units[0]->shared_bytes <= bytes ? 0 : 1];
   return {unit, unit.shared_bytes + unit.stage_bytes <= bytes ? 2 : 1};
 }
 
 // dQ, and the keys that each Q_i sees.
-struct Sizes {
-  int64_t rows, pieces, dq, ranges;  // the last two in bytes
-
-  Sizes(const Problem& p, const BackwardUnit& unit)
-      : rows(workspace_rows(p, unit.rows)),
-        pieces(ceil_div(p.head_dim, 16)),
-        dq(p.dq ? p.heads * rows * pieces * 64 : 0),
-        ranges(p.heads * (rows / unit.rows) * int64_t{sizeof(RowsRange)}) {}
-};
+BackwardMemory memory_of(const Problem& p, const Choice& choice, Carver& carver) {
+  const int64_t rows = workspace_rows(p, choice.unit.rows), pieces = ceil_div(p.head_dim, 16);
+  BackwardMemory memory;
+  memory.dq = {p.dq ? carver.take<float>(p.heads * rows * pieces * 16) : nullptr, pieces};
+  memory.ranges = carver.take<RowsRange>(p.heads * (rows / choice.unit.rows));
+  memory.rows = rows;
+  memory.stages = choice.stages;
+  return memory;
+}
 
 void refuse_backward(const Problem& p, Text& reason) {
   refuse(p, reason);
@@ -55,12 +56,13 @@ void refuse_backward(const Problem& p, Text& reason) {
 }
 
 Sizing size(const Problem& p, const Settings& settings) {
-  const BackwardUnit& unit = choose(p, settings).unit;
-  const Sizes sizes(p, unit);
-  return {.query_rows = unit.rows,
-          .keys = unit.keys,
-          .chunk_keys = unit.keys,
-          .workspace_bytes = static_cast<uint64_t>(sizes.dq + sizes.ranges)};
+  const Choice choice = choose(p, settings);
+  Carver carver{nullptr};
+  (void)memory_of(p, choice, carver);
+  return {.query_rows = choice.unit.rows,
+          .keys = choice.unit.keys,
+          .chunk_keys = choice.unit.keys,
+          .workspace_bytes = static_cast<uint64_t>(carver.used)};
 }
 
 Status load(const Problem& p, const Settings& settings) {
@@ -70,12 +72,8 @@ Status load(const Problem& p, const Settings& settings) {
 
 Status launch_backward(const Problem& p, const Settings& settings, const Launch& launch) {
   const Choice choice = choose(p, settings);
-  const Sizes sizes(p, choice.unit);
-  BackwardMemory memory;
-  memory.dq = {reinterpret_cast<float*>(launch.workspace), sizes.pieces};
-  memory.ranges = reinterpret_cast<RowsRange*>(launch.workspace + sizes.dq);
-  memory.rows = sizes.rows;
-  memory.stages = choice.stages;
+  Carver carver{launch.workspace};
+  const BackwardMemory memory = memory_of(p, choice, carver);
   const Grid grid{
       .blocks = p.batch * p.heads_kv, .threads = choice.unit.threads, .shared_bytes = choice.shared_bytes()};
   return cuda::launch(kName, choice.unit.kernel, grid, launch.stream, p, memory);

@@ -1,3 +1,4 @@
+#include "cuda/common/carver.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
 #include "cuda/v1/host.h"
@@ -26,7 +27,7 @@ int64_t shared_bytes(const ForwardUnit& unit, int64_t pairs) { return unit.key_b
 
 Choice choose(const Problem& p, const Settings& settings) {
   const ForwardUnit& unit = unit_of(p);
-  const int64_t bytes = settings.fast_memory * 4;
+  const int64_t bytes = most_shared_bytes(settings);
   const int64_t visited = greater(1, ceil_div(p.max_rows, kForwardRows));
   Choice choice;
   choice.splits = static_cast<int>(clamp(p.num_splits, 1, visited));
@@ -35,24 +36,25 @@ Choice choose(const Problem& p, const Settings& settings) {
 }
 
 // O, l and m, and the keys that each Q_i sees.
-struct Sizes {
-  int64_t rows, pieces, output, state, ranges;  // the last three in bytes
-
-  explicit Sizes(const Problem& p)
-      : rows(workspace_rows(p, kForwardRows)),
-        pieces(ceil_div(p.value_dim, 16)),
-        output(p.heads * rows * pieces * 64),
-        state(p.heads * rows * int64_t{sizeof(SumAndMax)}),
-        ranges(p.heads * (rows / kForwardRows) * int64_t{sizeof(RowsRange)}) {}
-};
+ForwardMemory memory_of(const Problem& p, const Choice& choice, Carver& carver) {
+  const int64_t rows = workspace_rows(p, kForwardRows), pieces = ceil_div(p.value_dim, 16);
+  ForwardMemory memory;
+  memory.output = {carver.take<float>(p.heads * rows * pieces * 16), pieces};
+  memory.state = carver.take<SumAndMax>(p.heads * rows);
+  memory.ranges = carver.take<RowsRange>(p.heads * (rows / kForwardRows));
+  memory.rows = rows;
+  memory.splits = choice.splits;
+  return memory;
+}
 
 Sizing size(const Problem& p, const Settings& settings) {
   const Choice choice = choose(p, settings);
-  const Sizes sizes(p);
+  Carver carver{nullptr};
+  (void)memory_of(p, choice, carver);
   return {.query_rows = kForwardRows,
           .keys = unit_of(p).keys,
           .splits = choice.splits,
-          .workspace_bytes = static_cast<uint64_t>(sizes.output + sizes.state + sizes.ranges)};
+          .workspace_bytes = static_cast<uint64_t>(carver.used)};
 }
 
 Status load(const Problem& p, const Settings& settings) {
@@ -63,13 +65,8 @@ Status load(const Problem& p, const Settings& settings) {
 Status launch_forward(const Problem& p, const Settings& settings, const Launch& launch) {
   const ForwardUnit& unit = unit_of(p);
   const Choice choice = choose(p, settings);
-  const Sizes sizes(p);
-  ForwardMemory memory;
-  memory.output = {reinterpret_cast<float*>(launch.workspace), sizes.pieces};
-  memory.state = reinterpret_cast<SumAndMax*>(launch.workspace + sizes.output);
-  memory.ranges = reinterpret_cast<RowsRange*>(launch.workspace + sizes.output + sizes.state);
-  memory.rows = sizes.rows;
-  memory.splits = choice.splits;
+  Carver carver{launch.workspace};
+  const ForwardMemory memory = memory_of(p, choice, carver);
   const Grid grid{.blocks = choice.blocks(p),
                   .threads = kPairThreads * choice.pairs,
                   .shared_bytes = shared_bytes(unit, choice.pairs)};

@@ -4,6 +4,7 @@
 #include "core/kernel.h"
 #include "core/numbers.h"
 #include "cuda/common/launch.cuh"
+#include "cuda/common/shared_memory.h"
 
 namespace tilewise::cuda::v1 {
 
@@ -21,9 +22,10 @@ inline int size_class(const Problem& problem) {
 // Its code, if the GPU has the shared memory.
 template <class... Parameters>
 Status load_within(const char* name, void (*kernel)(Parameters...), int64_t bytes, const Settings& settings) {
-  if (bytes <= settings.fast_memory * 4) return cuda::load(name, kernel, bytes);
+  const int64_t most = most_shared_bytes(settings);
+  if (bytes <= most) return cuda::load(name, kernel, bytes);
   return failure(TW_UNSUPPORTED, "%s needs %lld bytes of shared memory for a thread block, and may have %lld", name,
-                 ll(bytes), ll(settings.fast_memory * 4));
+                 ll(bytes), ll(most));
 }
 
 }  // namespace tilewise::cuda::v1

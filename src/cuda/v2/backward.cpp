@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <numbers>
 #include <type_traits>
 
 #include "core/mask.h"
 #include "core/options.h"
 #include "cuda/common/alignment.h"
+#include "cuda/common/carver.h"
+#include "cuda/common/shared_memory.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/v2/backward_unit.h"
@@ -64,26 +67,13 @@ struct Choice {
 Choice choice_of(const Problem& p, const Settings& settings) {
   const int dim = padded_dim(p);
   if (multiplies_f32(p)) return {backward_f32_tile(dim), BackwardMask::general};
-  const int64_t shared_bytes = settings.fast_memory * static_cast<int64_t>(sizeof(float));
+  const int64_t shared_bytes = most_shared_bytes(settings);
   const BackwardTile small = backward_tile(dim, 0);
   if (has_terms(p)) return {small, BackwardMask::general};
   if (!has_key_intervals(p) && !p.leftpad_k) return {backward_tile(dim, shared_bytes), BackwardMask::simple};
   const BackwardTile fitting = backward_tile(dim, shared_bytes, false);
   return {fitting, fitting.shared_kb > small.shared_kb ? BackwardMask::ranges : BackwardMask::general};
 }
-
-// Hands out the workspace; with base = null it counts.
-struct Carver {
-  char* base;
-  uint64_t used = 0;
-
-  template <class T>
-  void take(T*& part, int64_t count) {
-    constexpr uint64_t kAlignment = 256;
-    if (base) part = reinterpret_cast<T*>(base + used);
-    used += (static_cast<uint64_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-  }
-};
 
 // L2 that the rows of a section may fill.
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
@@ -98,26 +88,26 @@ BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   const int64_t pair_bytes = p.max_rows * work.group * tile.head_dim * element_bytes;
   work.wants_dq = static_cast<bool>(p.dq);
   work.in_order = p.deterministic && p.dq && p.max_rows > 0;
-  constexpr double kLog2e = 1.4426950408889634;
-  work.scale_log2 = static_cast<float>(std::clamp(p.softmax_scale * kLog2e, -double{FLT_MAX}, double{FLT_MAX}));
+  work.scale_log2 =
+      static_cast<float>(std::clamp(p.softmax_scale * std::numbers::log2e, -double{FLT_MAX}, double{FLT_MAX}));
   // LSE in the units of the rounded scale, so that both meet; not where the scale is rounded to more than its last
   // bits.
   const float size = std::fabs(work.scale_log2);
-  work.lse_unit = size >= FLT_MIN && size < FLT_MAX ? double{work.scale_log2} / p.softmax_scale : kLog2e;
+  work.lse_unit = size >= FLT_MIN && size < FLT_MAX ? double{work.scale_log2} / p.softmax_scale : std::numbers::log2e;
   if (choice.mask == BackwardMask::general) work.lse_unit = 1;
   work.row_blocks = static_cast<int>(round_up(p.max_rows, kRowStep) / kFragmentRows);
   work.key_blocks = static_cast<int>(ceil_div(p.max_keys, tile.keys()));
   work.section = static_cast<int>(clamp(kSectionBytes / greater(1, pair_bytes), 1, greater(1, pairs)));
-  if (p.dq) carver.take(work.dq_sum, rows * tile.head_dim);
-  carver.take(work.lse, rows);
-  carver.take(work.delta, rows);
+  if (p.dq) work.dq_sum = carver.take<float>(rows * tile.head_dim);
+  work.lse = carver.take<float>(rows);
+  work.delta = carver.take<float>(rows);
   if (choice.mask != BackwardMask::simple) {
     const int64_t ranges = keys_differ_by_head(p) ? rows : work.rows;
-    carver.take(work.live, ranges);
-    carver.take(work.ranges, ranges / kFragmentRows);
+    work.live = carver.take<int2>(ranges);
+    work.ranges = carver.take<int4>(ranges / kFragmentRows);
   }
-  carver.take(work.turns, rows / kFragmentRows * kMostWarps);
-  carver.take(work.ticket, 1);
+  work.turns = carver.take<int>(rows / kFragmentRows * kMostWarps);
+  work.ticket = carver.take<int>(1);
   return work;
 }
 
@@ -135,7 +125,7 @@ BiasWork bias_work_of(const Problem& p, Carver& carver) {
   bias.splits = greater(1, lesser(bias.visits, kEnoughParts / greater(1, bias.units)));
   // No less than a smaller problem needs, whose tiles may have more parts.
   const int64_t most_parts = lesser(kEnoughParts, p.batch * p.heads * bias.row_tiles * bias.key_tiles);
-  carver.take(bias.parts, most_parts * kBiasTile * kBiasTile);
+  bias.parts = carver.take<float>(most_parts * kBiasTile * kBiasTile);
   return bias;
 }
 
@@ -173,7 +163,10 @@ Sizing size(const Problem& p, const Settings& settings) {
   (void)work_of(p, choice, carver);
   (void)bias_work_of(p, carver);
   const BackwardTile& tile = choice.tile;
-  return {.query_rows = tile.queries, .keys = tile.keys(), .chunk_keys = tile.keys(), .workspace_bytes = carver.used};
+  return {.query_rows = tile.queries,
+          .keys = tile.keys(),
+          .chunk_keys = tile.keys(),
+          .workspace_bytes = static_cast<uint64_t>(carver.used)};
 }
 
 Status load(const Problem& p, const Settings& settings) {

@@ -5,6 +5,7 @@
 
 #include "core/options.h"
 #include "cuda/common/alignment.h"
+#include "cuda/common/shared_memory.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/v2/forward_schedule.h"
@@ -57,9 +58,7 @@ MaskKind mask_of(const Problem& p) {
   return p.causal ? MaskKind::causal : MaskKind::none;
 }
 
-SharedMemory limit_of(const Settings& settings) {
-  return shared_memory_of(settings.fast_memory * static_cast<int64_t>(sizeof(float)));
-}
+SharedMemory limit_of(const Settings& settings) { return shared_memory_of(most_shared_bytes(settings)); }
 
 // ---- The row of the table.
 
