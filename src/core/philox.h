@@ -42,15 +42,19 @@ TILEWISE_INLINE static constexpr uint32_t dropout_group(int64_t key_position) {
 }
 TILEWISE_INLINE static constexpr int dropout_place(int64_t key_position) { return key_position & 7; }
 
+// Half word number `place` of a block. Words are selected, not indexed: GPUs cannot index registers.
+TILEWISE_INLINE static constexpr uint32_t half_word(const PhiloxBlock& block, int place) {
+  const uint32_t even = place & 4 ? block.word[2] : block.word[0], odd = place & 4 ? block.word[3] : block.word[1];
+  return (place & 2 ? odd : even) >> (place % 2 * 16) & 0xffff;
+}
+
 // The 16 random bits of a pair, which is dropped if they are below Dropout::threshold. Numbers are taken mod 2^32.
 TILEWISE_INLINE static constexpr uint32_t dropout_bits(uint64_t key, int64_t key_position, int64_t row_position,
                                                        int64_t head, int64_t sequence) {
   const PhiloxBlock block = philox({dropout_group(key_position), static_cast<uint32_t>(row_position),
                                     static_cast<uint32_t>(head), static_cast<uint32_t>(sequence)},
                                    key);
-  const int place = dropout_place(key_position);  // words are selected, not indexed: GPUs cannot index registers
-  const uint32_t even = place & 4 ? block.word[2] : block.word[0], odd = place & 4 ? block.word[3] : block.word[1];
-  return (place & 2 ? odd : even) >> (place % 2 * 16) & 0xffff;
+  return half_word(block, dropout_place(key_position));
 }
 
 }  // namespace tilewise

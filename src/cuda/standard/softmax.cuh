@@ -115,7 +115,7 @@ struct SquareRow {
         const int64_t position = find_key_position(p, s, lesser(j + n, s.keys - 1));
         drawn = draw(position), place = dropout_place(position);
       }
-      x[n] *= dropout_factor(p, half_of(drawn, place));
+      x[n] *= dropout_factor(p, half_word(drawn, place));
     }
   }
 
@@ -124,11 +124,6 @@ struct SquareRow {
     return philox({dropout_group(key_position), static_cast<uint32_t>(row.position), static_cast<uint32_t>(row.h),
                    static_cast<uint32_t>(s.index)},
                   key);
-  }
-  // By choices, since an index would put the words into memory.
-  static TILEWISE_DEVICE uint32_t half_of(const PhiloxBlock& drawn, int place) {
-    const uint32_t low = place & 2 ? drawn.word[1] : drawn.word[0], high = place & 2 ? drawn.word[3] : drawn.word[2];
-    return (place & 4 ? high : low) >> (place % 2 * 16) & 0xffff;
   }
 };
 

@@ -2,12 +2,11 @@
 // dropout. One pass over a thread's pairs for each, so that those that are absent cost a branch that all threads take.
 #pragma once
 
+#include "cuda/common/logarithms.h"
 #include "cuda/common/scores.cuh"
 #include "cuda/v2/backward_unit.h"
 
 namespace tilewise::cuda::v2 {
-
-inline constexpr float kLog2e = 1.4426950408889634f;
 
 // Key row r of an mma lane is 8 r further than its first, query j of column tile n is 8 n + j further.
 template <int Rows, int Cols>
@@ -124,11 +123,7 @@ class PairTerms {
       const int64_t position = find_key_position(p_, s_, key(r));
       const auto row_position = static_cast<uint32_t>(find_row_position(p_, s_, row(n, j)));
       const PhiloxBlock block = philox({dropout_group(position), row_position, head, sequence}, key_of_call);
-      // Picked by comparing, as registers have no index.
-      const int place = dropout_place(position);
-      const uint32_t low = place & 2 ? block.word[1] : block.word[0], high = place & 2 ? block.word[3] : block.word[2];
-      const uint32_t word = place & 4 ? high : low, bits = place & 1 ? word >> 16 : word & 0xffff;
-      if (bits >= p_.dropout.threshold) kept_ |= 1u << i;
+      if (half_word(block, dropout_place(position)) >= p_.dropout.threshold) kept_ |= 1u << i;
     }
   }
 };
