@@ -2,6 +2,7 @@
 // and of their products all but the smallest one are summed (3xTF32), so the error is that of fp32.
 #pragma once
 
+#include "cuda/common/warp.cuh"
 #include "cuda/ptx/sm80.cuh"
 
 namespace tilewise::cuda {
@@ -16,16 +17,14 @@ TILEWISE_DEVICE void split_f32(float x, uint32_t& big, uint32_t& small) {
 // The fragments of mma m16n8k8, before the split. a: rows lane / 4 and 8 further, columns lane % 4 and 4 further.
 template <int Rows, int Pitch>
 TILEWISE_DEVICE void load_a_f32(float (&a)[4], const float (&from)[Rows][Pitch], int column) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) a[i] = from[lane / 4 + i % 2 * 8][column + lane % 4 + i / 2 * 4];
+  for (int i = 0; i < 4; ++i) a[i] = from[lane() / 4 + i % 2 * 8][column + lane() % 4 + i / 2 * 4];
 }
 // B from rows, each one a column of B: K of S = Q K^T.
 template <int Rows, int Pitch>
 TILEWISE_DEVICE void load_rows_f32(float (&b)[2], const float (&from)[Rows][Pitch], int row, int column) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) b[i] = from[row + lane / 4][column + lane % 4 + i * 4];
+  for (int i = 0; i < 2; ++i) b[i] = from[row + lane() / 4][column + lane() % 4 + i * 4];
 }
 // A from accumulators of 8 columns: a thread holds columns 2 (lane % 4) and one further, where A wants lane % 4 and 4
 // further. So the eight columns of A are numbered anew, and load_columns_f32 numbers the rows of B alike.
@@ -36,25 +35,22 @@ TILEWISE_DEVICE void accumulators_as_a(float (&a)[4], const float (&acc)[4]) {
 // A in that order, from rows and from columns of shared memory: P^T of dV = P^T dO, dS of dQ = dS K.
 template <int Rows, int Pitch>
 TILEWISE_DEVICE void load_a_pairs_f32(float (&a)[4], const float (&from)[Rows][Pitch], int row, int column) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const float2 pair = *reinterpret_cast<const float2*>(&from[row + lane / 4 + i * 8][column + lane % 4 * 2]);
+    const float2 pair = *reinterpret_cast<const float2*>(&from[row + lane() / 4 + i * 8][column + lane() % 4 * 2]);
     a[i] = pair.x, a[i + 2] = pair.y;
   }
 }
 template <int Rows, int Pitch>
 TILEWISE_DEVICE void load_a_columns_f32(float (&a)[4], const float (&from)[Rows][Pitch], int row, int column) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) a[i] = from[row + lane % 4 * 2 + i / 2][column + lane / 4 + i % 2 * 8];
+  for (int i = 0; i < 4; ++i) a[i] = from[row + lane() % 4 * 2 + i / 2][column + lane() / 4 + i % 2 * 8];
 }
 // B from columns, with the rows in the order of accumulators_as_a: V of O = P V.
 template <int Rows, int Pitch>
 TILEWISE_DEVICE void load_columns_f32(float (&b)[2], const float (&from)[Rows][Pitch], int row, int column) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) b[i] = from[row + lane % 4 * 2 + i][column + lane / 4];
+  for (int i = 0; i < 2; ++i) b[i] = from[row + lane() % 4 * 2 + i][column + lane() / 4];
 }
 
 // acc (16 x 8 Cols) += A (16 x 8 Steps) B (8 Steps x 8 Cols). load_a(k, a) and load_b(k, n, b) fetch fragments. Tensor

@@ -11,6 +11,7 @@ inline constexpr int kWarp = 32;
 inline constexpr uint32_t kAllLanes = 0xffffffff;
 
 TILEWISE_DEVICE int lane() { return static_cast<int>(threadIdx.x % kWarp); }
+TILEWISE_DEVICE int warp() { return static_cast<int>(threadIdx.x / kWarp); }  // of the thread block
 
 template <class Real>
 TILEWISE_DEVICE Real warp_sum(Real x) {

@@ -8,6 +8,7 @@
 #include "core/mask.h"
 #include "core/numbers.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/warp.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/standard/squares.cuh"
 
@@ -176,14 +177,13 @@ class TensorCoreSums {
   }
 
   TILEWISE_DEVICE void store(Storage& shared) const {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          float* to = &shared.sums[row() + 16 * m + 8 * half + lane / 4][col() + 8 * n + lane % 4 * 2];
+          float* to = &shared.sums[row() + 16 * m + 8 * half + lane() / 4][col() + 8 * n + lane() % 4 * 2];
           *reinterpret_cast<float2*>(to) = {sums_[m][n][2 * half], sums_[m][n][2 * half + 1]};
         }
       }
@@ -198,21 +198,19 @@ class TensorCoreSums {
   // steps deeper.
   template <class A>
   static TILEWISE_DEVICE void load_a(uint32_t (&r)[4], const A& a, int m, int k) {
-    const int lane = threadIdx.x % 32;
     if constexpr (Product::kAlongA) {
-      ptx::ldmatrix(r, ptx::smem_addr(&a.element[m + lane % 16][k + lane / 16 * 8]));
+      ptx::ldmatrix(r, ptx::smem_addr(&a.element[m + lane() % 16][k + lane() / 16 * 8]));
     } else {
-      ptx::ldmatrix_trans(r, ptx::smem_addr(&a.element[k + lane % 8 + lane / 16 * 8][m + lane / 8 % 2 * 8]));
+      ptx::ldmatrix_trans(r, ptx::smem_addr(&a.element[k + lane() % 8 + lane() / 16 * 8][m + lane() / 8 % 2 * 8]));
     }
   }
   // Columns [n, n + 16) of B at the same depth: the second matrix is eight steps deeper, the third eight columns on.
   template <class B>
   static TILEWISE_DEVICE void load_b(uint32_t (&r)[4], const B& b, int n, int k) {
-    const int lane = threadIdx.x % 32;
     if constexpr (Product::kAlongB) {
-      ptx::ldmatrix(r, ptx::smem_addr(&b.element[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]));
+      ptx::ldmatrix(r, ptx::smem_addr(&b.element[n + lane() % 8 + lane() / 16 * 8][k + lane() / 8 % 2 * 8]));
     } else {
-      ptx::ldmatrix_trans(r, ptx::smem_addr(&b.element[k + lane % 16][n + lane / 16 * 8]));
+      ptx::ldmatrix_trans(r, ptx::smem_addr(&b.element[k + lane() % 16][n + lane() / 16 * 8]));
     }
   }
 

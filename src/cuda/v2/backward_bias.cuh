@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/common/copy_rows.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/tile.cuh"
 #include "cuda/common/tile_f32.cuh"
 #include "cuda/v2/backward_pairs.cuh"
@@ -116,9 +117,8 @@ class BiasGradient {
   }
 
  private:
-  static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
-  static TILEWISE_DEVICE int first_key() { return threadIdx.x / 32 / T::kQueryWarps * 16; }
-  static TILEWISE_DEVICE int first_query() { return threadIdx.x / 32 % T::kQueryWarps * T::kOwnQueries; }
+  static TILEWISE_DEVICE int first_key() { return warp() / T::kQueryWarps * 16; }
+  static TILEWISE_DEVICE int first_query() { return warp() % T::kQueryWarps * T::kOwnQueries; }
 
   // The keys of the tile that some of its rows use: x <= j < y.
   TILEWISE_DEVICE int2 live_keys(const BiasTile& at, int64_t work_row) const {

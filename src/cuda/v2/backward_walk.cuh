@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "core/find_keys.h"
+#include "cuda/common/warp.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/v2/backward_unit.h"
 
@@ -128,7 +129,7 @@ class RangeWalk {
   }
 
   TILEWISE_DEVICE void look(const Block& block, int m, int head) {
-    const int mine = m - int(threadIdx.x % 32), first = block.first_key, end = first + T::kKeys;
+    const int mine = m - lane(), first = block.first_key, end = first + T::kKeys;
     const int4 r = mine >= 0 ? range(block, mine, head) : no_range();
     highest_ = m, highest_head_ = head;
     live_ = __ballot_sync(~0u, r.x < end && r.y > first);

@@ -11,6 +11,7 @@
 #include "cuda/common/softmax.cuh"
 #include "cuda/common/store.cuh"
 #include "cuda/common/tile.cuh"
+#include "cuda/common/warp.cuh"
 #include "cuda/v2/forward_storage.cuh"
 
 namespace tilewise::cuda::v2 {
@@ -25,7 +26,7 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
   extern __shared__ __align__(128) uint8_t raw[];
   auto& smem = *reinterpret_cast<SharedStorage<T>*>(raw);
   constexpr int kStageBytes = sizeof(smem.stage[0]), kV = sizeof(smem.stage[0].k);  // V lies behind its K
-  const int warp = T::kCausal ? ptx::uniform(threadIdx.x / 32) : threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = T::kCausal ? ptx::uniform(cuda::warp()) : cuda::warp(), lane = cuda::lane();
   const int group = warp / kSplit, part = warp % kSplit;
   const int row = group * 32 + lane / 4;  // in the tile; the thread's others are 8, 16 and 24 further
 
@@ -39,15 +40,15 @@ TILEWISE_DEVICE void forward_block(const Problem& p, const ForwardSchedule& plan
       ptx::smem_addr(&smem.stage[0].k[part * T::kOwnKeys + lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
   const uint32_t to = ptx::smem_addr(&smem.stage[0].k[KeyCopy::row()][KeyCopy::col()]);
 
-  float s[2][T::kOwnKeys / 8][4];  // scores, then probabilities
-  float o[2][T::kOwnCols / 8][4];
-  uint32_t q_frags[T::c.q_in_registers ? kDepth : 1][2][4];
+  float s[2][T::kOwnKeys / 8][4];                            // [32 rows][own keys] scores, then probabilities
+  float o[2][T::kOwnCols / 8][4];                            // [32 rows][own columns]
+  uint32_t q_frags[T::c.q_in_registers ? kDepth : 1][2][4];  // [head size / 16][32 rows]
   SoftmaxRows<2> rows;
   const int first_index = T::kStreams && T::kCausal ? int(blockIdx.x) * plan.run : int(blockIdx.x);
   int index = first_index, n, first_masked, first_dead;  // tile, block of keys at work
   int copy_index = first_index, copy_n;                  // those to copy
   bool no_key_seen;                                      // of this tile
-  const E *k, *v;                                        // the thread's place in the block to copy
+  const E *k, *v;                                        // [kN][D], [kN][Dv] the thread's place in the block to copy
   unsigned count = 0;                                    // blocks done
 
   // ---- The tile at hand, and its sequence.
