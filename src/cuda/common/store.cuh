@@ -2,9 +2,29 @@
 #pragma once
 
 #include "core/problem.h"
+#include "cuda/common/element.cuh"
 #include "cuda/ptx/sm80.cuh"
 
 namespace tilewise::cuda {
+
+// Two elements of a type of 16 bits.
+TILEWISE_DEVICE uint32_t pack_as(Type type, float lo, float hi) {
+  return type == Type::f16 ? ptx::pack<__half>(lo, hi) : ptx::pack<__nv_bfloat16>(lo, hi);
+}
+
+// Two elements that lie together, at `at`.
+TILEWISE_DEVICE void store_pair(const Tensor& t, int64_t at, float a, float b) {
+  if (t.type == Type::f32) {
+    *reinterpret_cast<float2*>(t.data + at * 4) = {a, b};
+  } else {
+    *reinterpret_cast<uint32_t*>(t.data + at * 2) = pack_as(t.type, a, b);
+  }
+}
+// The same of a gradient, added to what is there if the call accumulates.
+TILEWISE_DEVICE void store_gradient_pair(const Problem& p, const Tensor& t, int64_t at, float a, float b) {
+  if (p.accumulate) a += read_element(t, at), b += read_element(t, at + 1);
+  store_pair(t, at, a, b);
+}
 
 // Stores a row of accumulators of mma, times a factor, at element `at` of out, which is of type E or fp32.
 // acc[n][i]: column 8 n + lane % 4 * 2 + i % 2; half: i / 2.

@@ -57,9 +57,9 @@ struct BackwardStorage {
 template <class T>
 struct BackwardBlock {
   using E = typename T::Element;
-  using Scores = float[2][T::kOwnRows / 8][4];
-  using KeySums = float[2][T::kOwnCols / 8][4];
-  using QuerySums = float[2][T::kDqPiece / 8][4];
+  using Scores = float[2][T::kOwnRows / 8][4];     // [32 keys][own rows of Q_i] of S^T, dP^T
+  using KeySums = float[2][T::kOwnCols / 8][4];    // [32 keys][own columns] of dK_j, dV_j
+  using QuerySums = float[2][T::kDqPiece / 8][4];  // [32 rows][columns of a piece] of dQ_i
   static constexpr int kDepth = T::kHeadDim / 16, kAhead = T::kAhead;
   static constexpr int kLanes = T::kThreads / T::kRows;  // that share a row in sums over it
   using OutPart = float4[T::kHeadDim / 8 / kLanes];      // of a row of O_i, 8 elements each
@@ -87,8 +87,8 @@ struct BackwardBlock {
     }
     __syncthreads();
     blocks = static_cast<int>(ceil_div(head.s.rows, T::kRows));
-    const int warp = threadIdx.x / 32;
-    lane = threadIdx.x % 32, group = warp / T::kParts, part = warp % T::kParts, scores = part < T::kScoreParts;
+    const int warp = cuda::warp();
+    lane = cuda::lane(), group = warp / T::kParts, part = warp % T::kParts, scores = part < T::kScoreParts;
     a_row = lane % 16, a_col = lane / 16 * 8, b_row = lane % 8 + lane / 16 * 8, b_col = lane / 8 % 2 * 8;
     dq_row = warp % T::kDqRowWarps * 32, dq_col = warp / T::kDqRowWarps * T::kDqCols;
   }
@@ -116,7 +116,7 @@ struct BackwardBlock {
   TILEWISE_DEVICE void start() const {
     for (Queries x = first(); !at_end(x); x = after(x)) {
       if (p.dq) dq_of(x, 0).template clear<T::kDqCols / 8>();
-      if (x.i % T::kWarps != static_cast<int>(threadIdx.x / 32)) continue;
+      if (x.i % T::kWarps != warp()) continue;
       RowsRange seen;
       for (int64_t row = int64_t{x.i} * T::kRows + lane; row < lesser(head.s.rows, (x.i + int64_t{1}) * T::kRows);
            row += 32)
@@ -209,7 +209,7 @@ struct BackwardBlock {
     for (int mask = 1; mask < kLanes; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
     if (threadIdx.x % kLanes != 0) return;
     const float lse = counts ? read_element(p.lse, lse_offset(p.lse, head.s, row, h)) : -INFINITY;
-    shared.lse[r] = lse == -INFINITY ? INFINITY : lse * kLog2E;
+    shared.lse[r] = lse == -INFINITY ? INFINITY : lse * kLog2e;
     if (counts && p.dlse) sum -= read_element(p.dlse, lse_offset(p.dlse, head.s, row, h));
     shared.delta[r] = counts ? sum : 0;
   }
@@ -303,19 +303,16 @@ struct BackwardBlock {
       for (int n = 0; n < T::kOwnCols / 8; ++n) {
         const int column = part * T::kOwnCols + n * 8 + lane % 4 * 2;
         if (column >= columns) continue;
-        write_gradient(to, at + column, sums[r / 2][n][r % 2 * 2] * factor, sums[r / 2][n][r % 2 * 2 + 1] * factor);
+        store_gradient_pair(p, to, at + column, sums[r / 2][n][r % 2 * 2] * factor,
+                            sums[r / 2][n][r % 2 * 2 + 1] * factor);
       }
     }
-  }
-  TILEWISE_DEVICE void write_gradient(const Tensor& to, int64_t offset, float x, float y) const {
-    if (p.accumulate) x += read_element(to, offset), y += read_element(to, offset + 1);
-    write_pair(to, offset, x, y);
   }
 
   // Keys that no row sees.
   TILEWISE_DEVICE void clear_keys(const Tensor& t, int64_t columns, KeyRange keys) const {
     if (!t || p.accumulate) return;
-    for (int64_t j = keys.lo + threadIdx.x / 32; j < keys.hi; j += T::kWarps) {
+    for (int64_t j = keys.lo + warp(); j < keys.hi; j += T::kWarps) {
       for (int64_t c = lane; c < columns; c += 32) write_element(t, key_offset(t, head.s, j, head.h_kv) + c, 0);
     }
   }
@@ -347,7 +344,7 @@ struct BackwardBlock {
         const int column = dq_col + piece + n * 8 + lane % 4 * 2;
         if (column >= p.head_dim) continue;
         const float a = dq[r / 2][n][r % 2 * 2] * factor, b = dq[r / 2][n][r % 2 * 2 + 1] * factor;
-        write_gradient(p.dq, at + column, dead ? 0 : a, dead ? 0 : b);
+        store_gradient_pair(p, p.dq, at + column, dead ? 0 : a, dead ? 0 : b);
       }
     }
   }

@@ -39,13 +39,13 @@ struct PairStorage {
 template <class T>
 struct ForwardPair {
   using E = typename T::Element;
-  using Scores = float[2][T::kOwnKeys / 8][4];
-  using Output = float[2][T::kOwnCols / 8][4];
-  static constexpr int kAhead = 2;  // ldmatrix ahead of the mma that need them
+  using Scores = float[2][T::kOwnKeys / 8][4];  // [32 rows][own keys]
+  using Output = float[2][T::kOwnCols / 8][4];  // [32 rows][own columns]
+  static constexpr int kAhead = 2;              // ldmatrix ahead of the mma that need them
 
   // l_i and m_i of the thread's rows, and what a visit adds to them.
   struct Rows {
-    float l[4], m[4], tile_l[4], old_weight[4];
+    float l[4], m[4], tile_l[4], old_weight[4];  // [rows of the thread]
   };
 
   const Problem& p;
@@ -68,7 +68,7 @@ struct ForwardPair {
       head.find(p, index / p.heads, index % p.heads, memory.rows, T::kRows);
     }
     __syncthreads();
-    part = threadIdx.x / 32 % 2, pair = threadIdx.x / 64, lane = threadIdx.x % 32;
+    part = warp() % 2, pair = warp() / 2, lane = cuda::lane();
     const int pairs = blockDim.x / 64;
     first = blockIdx.x % memory.splits * pairs + pair, step = memory.splits * pairs;
     end = static_cast<int>(ceil_div(head.s.rows, T::kRows));
@@ -94,7 +94,7 @@ struct ForwardPair {
       output_of(i).template clear<T::kOwnCols / 8>();
       if (part != 0) continue;
       const int64_t row = i * T::kRows + lane;
-      memory.state[head.workspace_row + row] = {.l = sink == -INFINITY ? 0.0f : 1.0f, .m = sink * kLog2E};
+      memory.state[head.workspace_row + row] = {.l = sink == -INFINITY ? 0.0f : 1.0f, .m = sink * kLog2e};
       RowsRange seen;
       if (row < head.s.rows) seen.add(find_live_keys(p, head.s, head.h, row));
       join_lanes(seen);
@@ -261,7 +261,7 @@ struct ForwardPair {
 #pragma unroll
         for (int n = 0; n < T::kOwnCols / 8; ++n) {
           const int column = part * T::kOwnCols + n * 8 + lane % 4 * 2;
-          if (column < p.value_dim) write_pair(p.out, to + column, o[r / 2][n][r % 2 * 2], o[r / 2][n][r % 2 * 2 + 1]);
+          if (column < p.value_dim) store_pair(p.out, to + column, o[r / 2][n][r % 2 * 2], o[r / 2][n][r % 2 * 2 + 1]);
         }
         if (p.lse && part == 0 && lane % 4 == 0) {
           const float lse = sums.l[r] == 0 ? -INFINITY : sums.m[r] * kLn2 + logf(sums.l[r]);

@@ -5,16 +5,16 @@
 
 #include "core/find_keys.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/logarithms.h"
+#include "cuda/common/store.cuh"
 #include "cuda/common/tile.cuh"
+#include "cuda/common/warp.cuh"
 #include "cuda/v1/units.h"
 
 namespace tilewise::cuda::v1 {
 
-constexpr float kLog2E = 1.44269504f;
-constexpr float kLn2 = 0.693147181f;
-
 // Finite, so that 0 times it is 0.
-TILEWISE_DEVICE float scale_log2(const Problem& p) { return fminf(fmaxf(p.softmax_scale * kLog2E, -FLT_MAX), FLT_MAX); }
+TILEWISE_DEVICE float scale_log2(const Problem& p) { return fminf(fmaxf(p.softmax_scale * kLog2e, -FLT_MAX), FLT_MAX); }
 
 // Rows of at most T::kHeadDim columns to shared memory, 16 bytes at a time. Past the rows and columns that there are
 // come zeros.
@@ -34,16 +34,6 @@ TILEWISE_DEVICE const E* elements(const Tensor& t, int64_t offset) {
   return reinterpret_cast<const E*>(t.data) + offset;
 }
 
-// Two elements that lie together.
-TILEWISE_DEVICE void write_pair(const Tensor& t, int64_t offset, float x, float y) {
-  if (t.type == Type::f32) {
-    *reinterpret_cast<float2*>(t.data + offset * 4) = {x, y};
-  } else {
-    *reinterpret_cast<uint32_t*>(t.data + offset * 2) =
-        t.type == Type::f16 ? ptx::pack<__half>(x, y) : ptx::pack<__nv_bfloat16>(x, y);
-  }
-}
-
 // ---- Sums in device memory: a thread's part of 32 rows x 8 Columns, with four rows 8 apart. Each visit moves them,
 // past the L1 cache.
 
@@ -54,7 +44,7 @@ struct SumsPart {
 
   // From this row, a multiple of 8, and this column, a multiple of 16, on.
   TILEWISE_DEVICE SumsPart(const Sums& sums, int64_t row, int column)
-      : data(sums.data + (row / 8 * sums.pieces + column / 16) * 128 + threadIdx.x % 32 * 4),
+      : data(sums.data + (row / 8 * sums.pieces + column / 16) * 128 + lane() * 4),
         row_stride(sums.pieces * 128),
         pieces(static_cast<int>(sums.pieces) - column / 16) {}
 
