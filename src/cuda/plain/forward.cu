@@ -1,4 +1,5 @@
 // The forward pass of `plain`: every feature and type, one pass over the keys with a running maximum.
+#include "cuda/common/joined_lse.cuh"
 #include "cuda/kernels.h"
 #include "cuda/plain/rows.cuh"
 
@@ -33,17 +34,11 @@ struct SoftmaxRow {
     return higher + logf(total);
   }
 
-  // The result over other keys joins; an empty side leaves the other as it is.
-  TILEWISE_DEVICE void merge(const float (&prior_out)[kStrips], float prior_lse, float& lse) {
-    if (prior_lse == -INFINITY) return;
-    const bool empty = lse == -INFINITY;
-    const float higher = fmaxf(lse, prior_lse);
-    const float own = expf(lse - higher), prior = expf(prior_lse - higher), total = own + prior;
+  // The result over other keys joins.
+  TILEWISE_DEVICE void merge(const float (&prior_out)[kStrips], const JoinedLse& joined) {
+    if (joined.joining == 0) return;
 #pragma unroll
-    for (int c = 0; c < kStrips; ++c) {
-      out[c] = empty ? prior_out[c] : own / total * out[c] + prior / total * prior_out[c];
-    }
-    lse = empty ? prior_lse : higher + logf(total);
+    for (int c = 0; c < kStrips; ++c) out[c] = joined.own * out[c] + joined.joining * prior_out[c];
   }
 };
 
@@ -110,7 +105,9 @@ class ForwardRows {
     if (p_.prior_out) {
       float prior_out[kStrips];
       read_row(p_.prior_out, row_offset(p_.prior_out, s, i, rows_.h), prior_out);
-      row.merge(prior_out, read_element(p_.prior_lse, lse_offset(p_.prior_lse, s, i, rows_.h)), lse);
+      const JoinedLse joined = join(lse, read_element(p_.prior_lse, lse_offset(p_.prior_lse, s, i, rows_.h)));
+      row.merge(prior_out, joined);
+      lse = joined.lse;
       __syncwarp();  // prior_lse may be lse itself
     }
     write_row(p_.out, row_offset(p_.out, s, i, rows_.h), row.out);

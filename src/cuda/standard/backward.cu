@@ -36,12 +36,12 @@ class Backward {
   Status run() {
     status_ = find_hulls(p_, squares_, stream_);
     step("cuda.standard.rows", prepare_rows, grid_of_rows(p_), p_, squares_);
-    pairs("cuda.standard.scores", Result::scores);    // S = scale Q K^T
-    pairs("cuda.standard.dprobs", Result::dprobs);    // dP = dO V^T
-    gradients_of_scores();                            // P = exp(S - LSE);  dS = P (Z dP - delta + dLSE),  P = P Z
-    if (p_.dv) keys("cuda.standard.dv", Result::dv);  // dV = P^T dO
-    if (p_.dq) rows("cuda.standard.dq", Result::dq);  // dQ = scale dS K
-    if (p_.dk) keys("cuda.standard.dk", Result::dk);  // dK = scale dS^T Q
+    product<PairProduct<E>>("cuda.standard.scores", Result::scores);  // S = scale Q K^T
+    product<PairProduct<E>>("cuda.standard.dprobs", Result::dprobs);  // dP = dO V^T
+    gradients_of_scores();  // P = exp(S - LSE);  dS = P (Z dP - delta + dLSE),  P = P Z
+    if (p_.dv) product<KeyProduct<E>>("cuda.standard.dv", Result::dv);  // dV = P^T dO
+    if (p_.dq) product<RowProduct<E>>("cuda.standard.dq", Result::dq);  // dQ = scale dS K
+    if (p_.dk) product<KeyProduct<E>>("cuda.standard.dk", Result::dk);  // dK = scale dS^T Q
     if (p_.dsink)
       step("cuda.standard.dsink", sum_dsink, {.blocks = p_.heads, .threads = kGradientThreads}, p_, squares_);
     return status_;
@@ -59,19 +59,9 @@ class Backward {
     if (twice) step("cuda.standard.score_gradients", kernel, grid, p_, squares_, true);
   }
 
-  void pairs(const char* name, Result result) {
-    multiply_squares<PairProduct<E>>(name, PairProduct<E>::blocks(p_), result);
-  }
-  void rows(const char* name, Result result) {
-    multiply_squares<RowProduct<E>>(name, RowProduct<E>::blocks(p_, result), result);
-  }
-  void keys(const char* name, Result result) {
-    multiply_squares<KeyProduct<E>>(name, KeyProduct<E>::blocks(p_, result), result);
-  }
-
   template <class Product>
-  void multiply_squares(const char* name, int64_t blocks, Result result) {
-    if (status_.ok()) status_ = launch_product<Product>(name, blocks, p_, squares_, result, stream_);
+  void product(const char* name, Result result) {
+    if (status_.ok()) status_ = launch_product<Product>(name, p_, squares_, result, stream_);
   }
   template <class... Parameters>
   void step(const char* name, void (*kernel)(Parameters...), Grid grid,

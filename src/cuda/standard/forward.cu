@@ -1,4 +1,6 @@
 // Standard attention, forward (Algorithm 0 of FlashAttention's paper): S and P lie in device memory, whole.
+#include "cuda/common/joined_lse.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
 #include "cuda/standard/blaslt.h"
 #include "cuda/standard/products.cuh"
@@ -20,7 +22,7 @@ __global__ __launch_bounds__(kThreads) void merge_lse(const __grid_constant__ Pr
   if (i >= s.rows) return;
   const float prior = read_element(p.prior_lse, lse_offset(p.prior_lse, s, i, h));
   const float own = squares.lse[h * squares.total_rows + token_of(p, s, i)];
-  write_element(p.lse, lse_offset(p.lse, s, i, h), merged_lse(own, prior));
+  write_element(p.lse, lse_offset(p.lse, s, i, h), join(own, prior).lse);
 }
 
 bool merges_lse(const Problem& p) { return p.lse && p.prior_lse; }
@@ -43,15 +45,13 @@ Status launch_steps(const Problem& p, const Squares& squares, void* stream) {
   const Grid rows{.blocks = rows_of_heads(p), .threads = threads_of_row(p)};
   Status status = find_hulls(p, squares, stream);
   if (status.ok()) {  // S = scale Q K^T
-    status = launch_product<PairProduct<E>>("cuda.standard.scores", PairProduct<E>::blocks(p), p, squares,
-                                            Result::scores, stream);
+    status = launch_product<PairProduct<E>>("cuda.standard.scores", p, squares, Result::scores, stream);
   }
   if (status.ok()) {  // P = softmax(S)
     status = launch("cuda.standard.softmax", softmax_for<E>(p), rows, stream, p, squares);
   }
   if (status.ok()) {  // O = P V
-    status = launch_product<RowProduct<E>>("cuda.standard.out", RowProduct<E>::blocks(p, Result::out), p, squares,
-                                           Result::out, stream);
+    status = launch_product<RowProduct<E>>("cuda.standard.out", p, squares, Result::out, stream);
   }
   if (status.ok() && merges_lse(p)) {
     const Grid all{.blocks = ceil_div(rows_of_heads(p), kThreads), .threads = kThreads};

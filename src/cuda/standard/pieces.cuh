@@ -77,12 +77,4 @@ TILEWISE_DEVICE void store_gradient(const Problem& p, const Tensor& t, int64_t o
   store_piece(t, offset, d, sum);
 }
 
-// LSE of two sets of keys; -inf is none.
-TILEWISE_DEVICE float merged_lse(float a, float b) {
-  if (a == -INFINITY) return b;
-  if (b == -INFINITY) return a;
-  const float top = fmaxf(a, b);
-  return top + logf(expf(a - top) + expf(b - top));
-}
-
 }  // namespace tilewise::cuda::standard

@@ -8,6 +8,8 @@
 // NaN too, reaches nothing (contract C1, C2).
 #pragma once
 
+#include "cuda/common/joined_lse.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/standard/gemm.cuh"
 #include "cuda/standard/library_products.h"
 #include "cuda/standard/pieces.cuh"
@@ -46,6 +48,23 @@ TILEWISE_DEVICE Operand<E> square_of(const Problem& p, const Squares& squares, c
           .inside = hull_pieces(hull)};
 }
 
+// How a result is cut into tiles: blocks of tokens down, columns across, one head after the other.
+struct TilesOf {
+  const TokenBlocks tokens;
+  const int64_t heads, columns;  // columns: of tiles
+
+  struct Place {
+    TokenBlock tokens;
+    int64_t head, column;
+  };
+
+  TILEWISE_INLINE int64_t count() const { return tokens.count() * heads * columns; }
+  TILEWISE_DEVICE Place find(int64_t tile) const {
+    const int64_t blocks = tokens.count();
+    return {tokens.find(tile / columns % blocks), tile / columns / blocks, tile % columns};
+  }
+};
+
 // ---- S, dP.
 
 template <class E>
@@ -64,17 +83,15 @@ struct PairProduct {
   static constexpr int64_t heads = 1;
   Operand<E> a, b;
 
-  static int64_t blocks(const Problem& p) {
-    return TokenBlocks::rows(p, T::kRows).count() * p.heads * ceil_div(p.max_keys, T::kCols);
+  TILEWISE_INLINE static TilesOf tiles(const Problem& p, Result) {
+    return {TokenBlocks::rows(p, T::kRows), p.heads, ceil_div(p.max_keys, T::kCols)};
   }
 
   TILEWISE_DEVICE PairProduct(const Problem& p, const Squares& squares, Result result, int64_t block)
       : p(p), squares(squares) {
-    const TokenBlocks blocks = TokenBlocks::rows(p, T::kRows);
-    const int64_t count = blocks.count(), columns = ceil_div(p.max_keys, T::kCols);
-    const TokenBlock rows = blocks.find(block / columns % count);
-    s = find_sequence(p, rows.sequence);
-    h = block / columns / count, row = rows.first, col = block % columns * T::kCols;
+    const auto at = tiles(p, result).find(block);
+    s = find_sequence(p, at.tokens.sequence);
+    h = at.head, row = at.tokens.first, col = at.column * T::kCols;
     const int64_t h_kv = h / p.group();
     hull = squares.hull(p, s.index, h_kv);
     if (result == Result::scores) {
@@ -116,17 +133,15 @@ struct RowProduct {
   static constexpr int64_t heads = 1;
   Operand<E> a, b;
 
-  static int64_t blocks(const Problem& p, Result result) {
-    return TokenBlocks::rows(p, T::kRows).count() * p.heads * ceil_div(dims(p, result), T::kCols);
+  TILEWISE_INLINE static TilesOf tiles(const Problem& p, Result result) {
+    return {TokenBlocks::rows(p, T::kRows), p.heads, ceil_div(dims(p, result), T::kCols)};
   }
 
   TILEWISE_DEVICE RowProduct(const Problem& p, const Squares& squares, Result result, int64_t block)
       : p(p), squares(squares), result(result) {
-    const TokenBlocks blocks = TokenBlocks::rows(p, T::kRows);
-    const int64_t count = blocks.count(), columns = ceil_div(dims(p, result), T::kCols);
-    const TokenBlock rows = blocks.find(block / columns % count);
-    s = find_sequence(p, rows.sequence);
-    h = block / columns / count, row = rows.first, col = block % columns * T::kCols;
+    const auto at = tiles(p, result).find(block);
+    s = find_sequence(p, at.tokens.sequence);
+    h = at.head, row = at.tokens.first, col = at.column * T::kCols;
     const int64_t h_kv = h / p.group();
     const KeyRange hull = squares.hull(p, s.index, h_kv);
     depth = hull_pieces(hull);
@@ -154,14 +169,12 @@ struct RowProduct {
   }
 
   TILEWISE_DEVICE void merge_prior(int64_t i, int64_t d, float lse, float (&x)[kPiece]) const {
-    const float prior = read_element(p.prior_lse, lse_offset(p.prior_lse, s, i, h));
-    if (prior == -INFINITY) return;
+    const JoinedLse joined = join(lse, read_element(p.prior_lse, lse_offset(p.prior_lse, s, i, h)));
+    if (joined.joining == 0) return;
     float before[kPiece];
     load_piece(p.prior_out, row_offset(p.prior_out, s, i, h), d, before);
-    const float merged = merged_lse(lse, prior);
-    const float weight = lse == -INFINITY ? 0 : expf(lse - merged), prior_weight = expf(prior - merged);
 #pragma unroll
-    for (int n = 0; n < kPiece; ++n) x[n] = weight * x[n] + prior_weight * before[n];
+    for (int n = 0; n < kPiece; ++n) x[n] = joined.own * x[n] + joined.joining * before[n];
   }
 
   TILEWISE_DEVICE void store_dq(int64_t i, int64_t d, float (&x)[kPiece]) const {
@@ -186,17 +199,15 @@ struct KeyProduct {
   int64_t heads;
   Operand<E> a, b;
 
-  static int64_t blocks(const Problem& p, Result result) {
-    return TokenBlocks::keys(p, T::kRows).count() * p.heads_kv * ceil_div(dims(p, result), T::kCols);
+  TILEWISE_INLINE static TilesOf tiles(const Problem& p, Result result) {
+    return {TokenBlocks::keys(p, T::kRows), p.heads_kv, ceil_div(dims(p, result), T::kCols)};
   }
 
   TILEWISE_DEVICE KeyProduct(const Problem& p, const Squares& squares, Result result, int64_t block)
       : p(p), result(result), heads(p.group()) {
-    const TokenBlocks blocks = TokenBlocks::keys(p, T::kRows);
-    const int64_t count = blocks.count(), columns = ceil_div(dims(p, result), T::kCols);
-    const TokenBlock keys = blocks.find(block / columns % count);
-    s = find_sequence(p, keys.sequence);
-    h_kv = block / columns / count, row = keys.first, col = block % columns * T::kCols;
+    const auto at = tiles(p, result).find(block);
+    s = find_sequence(p, at.tokens.sequence);
+    h_kv = at.head, row = at.tokens.first, col = at.column * T::kCols;
     const int64_t h = h_kv * p.group();
     const KeyRange hull = squares.hull(p, s.index, h_kv);
     if (row < hull.hi && row + T::kRows > hull.lo) depth = {0, s.rows};
@@ -233,10 +244,9 @@ Status load_product(const char* name) {
 }
 
 template <class Product>
-Status launch_product(const char* name, int64_t blocks, const Problem& p, const Squares& squares, Result result,
-                      void* stream) {
+Status launch_product(const char* name, const Problem& p, const Squares& squares, Result result, void* stream) {
   if (multiply_by_library(p, squares, result, stream)) return {};
-  const Grid grid{.blocks = blocks,
+  const Grid grid{.blocks = Product::tiles(p, result).count(),
                   .threads = Tile<typename Product::Element>::kThreads,
                   .shared_bytes = sizeof(SharedStorage<Product>)};
   return launch(name, multiply<Product>, grid, stream, p, squares, result);
