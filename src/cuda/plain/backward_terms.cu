@@ -1,4 +1,5 @@
 // What plain's backward pass sums up over whole rows, heads and tensors: delta, dsink and dbias.
+#include "cuda/common/row_shift.cuh"
 #include "cuda/plain/backward.h"
 #include "cuda/plain/pairs.cuh"
 
@@ -9,56 +10,23 @@ namespace {
 
 constexpr int kShiftRows = 4;  // of a warp
 
-TILEWISE_DEVICE float row_delta(const Problem& p, const Sequence& s, int64_t h, int64_t i) {
-  const int64_t dout = row_offset(p.dout, s, i, h), out = row_offset(p.out, s, i, h);
-  float delta = 0;
-  for (int64_t d = lane(); d < p.value_dim; d += kWarp) {
-    delta += read_element(p.dout, dout + d) * read_element(p.out, out + d);
-  }
-  return warp_sum(delta);
-}
-
 __global__ __launch_bounds__(kThreads) void find_row_shifts(const __grid_constant__ Problem p,
                                                             const __grid_constant__ Tensor shifts) {
   each_block(TokenBlocks::rows(p, kShiftRows), p.heads, [&](TokenBlock block, int64_t h) {
     const Sequence s = find_sequence(p, block.sequence);
     for (int64_t i = block.first; i < lesser(block.first + kShiftRows, s.rows); ++i) {
-      const float dlse = p.dlse ? read_element(p.dlse, lse_offset(p.dlse, s, i, h)) : 0;
-      const float shift = dlse - row_delta(p, s, h, i);
+      const float shift = row_shift(p, s, h, i);
       if (lane() == 0) write_element(shifts, lse_offset(shifts, s, i, h), shift);
     }
   });
 }
 
-// ---- dsink: the sink is a key whose score is the logit and whose value is 0.
+// ---- dsink. A block for a head.
 
-constexpr int kSinkThreads = 512, kSinkWarps = kSinkThreads / kWarp;
-
-// Of the rows [first, first + 32) of a sequence this lane's.
-TILEWISE_DEVICE double sink_term(const Problem& p, const Tensor& shifts, TokenBlock block, int64_t h, float sink) {
-  const Sequence s = find_sequence(p, block.sequence);
-  const int64_t i = block.first + lane();
-  if (i >= s.rows) return 0;
-  const RowGradient g = row_gradient(p, shifts, s, h, i);
-  return g.is_live() ? double{expf(sink - g.lse)} * g.shift : 0;
-}
-
-// A block for a head, in fp64: a warp takes every kSinkWarps-th block of rows, the first warp adds up the others.
 __global__ __launch_bounds__(kSinkThreads) void dsink(const __grid_constant__ Problem p,
                                                       const __grid_constant__ Tensor shifts) {
-  __shared__ double sums[kSinkWarps];
-  const TokenBlocks blocks = TokenBlocks::rows(p, kWarp);
-  const int64_t h = blockIdx.x, count = blocks.count();
-  const float sink = read_element(p.sink, p.sink.offset(h, 0, 0));
-  const int warp = static_cast<int>(threadIdx.x / kWarp);
-  double sum = 0;
-  for (int64_t n = warp; n < count; n += kSinkWarps) sum += sink_term(p, shifts, blocks.find(n), h, sink);
-  sum = warp_sum(sum);
-  if (lane() == 0) sums[warp] = sum;
-  __syncthreads();
-  if (warp > 0) return;
-  sum = warp_sum(lane() < kSinkWarps ? sums[lane()] : 0);
-  if (lane() == 0) write_element(p.dsink, p.dsink.offset(h, 0, 0), static_cast<float>(sum));
+  const int64_t h = blockIdx.x;
+  sum_dsink(p, h, [&](const Sequence& s, int64_t i) { return read_element(shifts, lse_offset(shifts, s, i, h)); });
 }
 
 // ---- dbias.

@@ -21,7 +21,7 @@ Status load_backward(const Problem& p, const Settings&) {
     if (status.ok() && (p.dk || p.dv)) status = load_product<KeyProduct<E>>("cuda.standard.dkeys");
     if (status.ok() && p.dq) status = load_product<RowProduct<E>>("cuda.standard.dq");
     if (status.ok() && p.dbias) status = load("cuda.standard.dbias", sum_dbias<E>, 0);
-    if (status.ok() && p.dsink) status = load("cuda.standard.dsink", sum_dsink, 0);
+    if (status.ok() && p.dsink) status = load("cuda.standard.dsink", find_dsink, 0);
     return status;
   });
 }
@@ -42,12 +42,13 @@ class Backward {
     if (p_.dv) product<KeyProduct<E>>("cuda.standard.dv", Result::dv);  // dV = P^T dO
     if (p_.dq) product<RowProduct<E>>("cuda.standard.dq", Result::dq);  // dQ = scale dS K
     if (p_.dk) product<KeyProduct<E>>("cuda.standard.dk", Result::dk);  // dK = scale dS^T Q
-    if (p_.dsink)
-      step("cuda.standard.dsink", sum_dsink, {.blocks = p_.heads, .threads = kGradientThreads}, p_, squares_);
+    if (p_.dsink) sinks();                                              // dsink = sum of exp(sink - LSE) (dLSE - delta)
     return status_;
   }
 
  private:
+  void sinks() { step("cuda.standard.dsink", find_dsink, {.blocks = p_.heads, .threads = kSinkThreads}, p_, squares_); }
+
   // dbias is the sum of dS as it is before softcap, which is then computed once more.
   void gradients_of_scores() {
     const auto kernel = score_gradients_for<E>(p_);

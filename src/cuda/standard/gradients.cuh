@@ -2,6 +2,8 @@
 #pragma once
 
 #include "core/find_keys.h"
+#include "cuda/common/launch.cuh"
+#include "cuda/common/row_shift.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/standard/pieces.cuh"
 
@@ -24,16 +26,10 @@ __global__ __launch_bounds__(kGradientThreads,
   if (h >= p.heads) return;
   const Sequence s = find_sequence(p, b);
   if (i >= s.rows) return;
-  const int64_t out = row_offset(p.out, s, i, h), dout = row_offset(p.dout, s, i, h), token = token_of(p, s, i);
-  float delta = 0;
-  for (int64_t d = lane(); d < p.value_dim; d += kWarp) {
-    delta += read_element(p.dout, dout + d) * read_element(p.out, out + d);
-  }
-  delta = warp_sum(delta);
+  const float shift = row_shift(p, s, h, i);
   if (lane() > 0) return;
-  const int64_t at = h * squares.total_rows + token;
-  const float dlse = p.dlse ? read_element(p.dlse, lse_offset(p.dlse, s, i, h)) : 0;
-  squares.shift[at] = dlse - delta;
+  const int64_t at = h * squares.total_rows + token_of(p, s, i);
+  squares.shift[at] = shift;
   // A row without a live key has no P, whatever a sink or other keys made of its LSE.
   const bool has_keys = !find_live_keys(p, s, h, i).empty();
   squares.lse[at] = has_keys ? read_element(p.lse, lse_offset(p.lse, s, i, h)) : -INFINITY;
@@ -93,29 +89,13 @@ __global__ __launch_bounds__(kGradientThreads,
   write_element(p.dbias, p.dbias.offset(b, h, i, first + lane()), sum);
 }
 
-// ---- dsink = sum over all rows of exp(sink - LSE) (dLSE - rowsum(dO * O)): a key whose value is 0. A block a head.
+// ---- dsink. A block a head.
 
-__global__ __launch_bounds__(kGradientThreads,
-                             kGradientBlocksAtOnce) void sum_dsink(const __grid_constant__ Problem p,
-                                                                   const __grid_constant__ Squares squares) {
+__global__ __launch_bounds__(kSinkThreads) void find_dsink(const __grid_constant__ Problem p,
+                                                           const __grid_constant__ Squares squares) {
   const int64_t h = blockIdx.x;
-  const float sink = read_element(p.sink, p.sink.offset(h, 0, 0));
-  double sum = 0;
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const Sequence s = find_sequence(p, b);
-    for (int64_t i = threadIdx.x; i < s.rows; i += kGradientThreads) {
-      const float lse = read_element(p.lse, lse_offset(p.lse, s, i, h));
-      if (lse == -INFINITY) continue;
-      sum += double{expf(sink - lse)} * squares.shift[h * squares.total_rows + token_of(p, s, i)];
-    }
-  }
-  sum = warp_sum(sum);
-  __shared__ double of_warp[kGradientWarps];
-  if (lane() == 0) of_warp[threadIdx.x / kWarp] = sum;
-  __syncthreads();
-  if (threadIdx.x > 0) return;
-  for (int warp = 1; warp < kGradientWarps; ++warp) sum += of_warp[warp];
-  write_element(p.dsink, p.dsink.offset(h, 0, 0), static_cast<float>(sum));
+  sum_dsink(p, h,
+            [&](const Sequence& s, int64_t i) { return squares.shift[h * squares.total_rows + token_of(p, s, i)]; });
 }
 
 }  // namespace tilewise::cuda::standard

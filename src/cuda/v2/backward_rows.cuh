@@ -7,6 +7,8 @@
 #include "core/find_keys.h"
 #include "cuda/common/element.cuh"
 #include "cuda/common/launch.cuh"
+#include "cuda/common/row_shift.cuh"
+#include "cuda/common/store.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/v2/backward_unit.h"
 
@@ -65,7 +67,7 @@ TILEWISE_DEVICE uint32_t pack_gradient(const Tensor& t, float lo, float hi) {
   if constexpr (!std::is_same_v<E, float>) {
     return ptx::pack<E>(lo, hi);
   } else {
-    return t.type == Type::f16 ? ptx::pack<__half>(lo, hi) : ptx::pack<__nv_bfloat16>(lo, hi);
+    return pack_as(t.type, lo, hi);
   }
 }
 
@@ -164,30 +166,13 @@ __global__ __launch_bounds__(2 * D) void finish_rows(const __grid_constant__ Pro
   }
 }
 
-inline constexpr int kSinkThreads = 1024;
-
-// dsink = -sum of exp(sink - LSE) * delta over all rows of a head: one thread block for each, in a fixed order.
+// dsink: a thread block for each head. A template, as each unit has its own.
 template <int kThreads>
-__global__ __launch_bounds__(kThreads) void sum_sinks(const __grid_constant__ Problem p,
-                                                      const __grid_constant__ BackwardWork work) {
-  __shared__ double part[kThreads];
+__global__ __launch_bounds__(kThreads) void find_dsink(const __grid_constant__ Problem p,
+                                                       const __grid_constant__ BackwardWork work) {
   const int64_t head = blockIdx.x;
-  const float sink = p.sink ? read_element(p.sink, p.sink.offset(head, 0, 0)) : -INFINITY;
-  double sum = 0;
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const Sequence s = find_sequence(p, b);
-    const float* delta = work.delta + head * work.rows + first_work_row(p, s);
-    for (int64_t i = threadIdx.x; i < s.rows; i += kThreads) {
-      const float lse = read_element(p.lse, lse_offset(p.lse, s, i, head));
-      if (lse != -INFINITY) sum -= static_cast<double>(expf(sink - lse)) * delta[i];
-    }
-  }
-  part[threadIdx.x] = sum;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
-  }
-  if (threadIdx.x == 0) write_element(p.dsink, p.dsink.offset(head, 0, 0), static_cast<float>(part[0]));
+  sum_dsink(p, head,
+            [&](const Sequence& s, int64_t i) { return -work.delta[head * work.rows + first_work_row(p, s) + i]; });
 }
 
 // ---- The passes of a call, of which load_main() and launch_main() do the one over blocks of keys.
@@ -196,7 +181,7 @@ template <class E, int D, class Load>
 Status load_passes(const Problem& p, Load load_main) {
   Status status = cuda::load("v2's prepare_rows", prepare_rows<E, D>, 0);
   if (status.ok() && p.dq) status = cuda::load("v2's finish_rows", finish_rows<E, D>, 0);
-  if (status.ok() && p.dsink) status = cuda::load("v2's sum_sinks", sum_sinks<kSinkThreads>, 0);
+  if (status.ok() && p.dsink) status = cuda::load("v2's find_dsink", find_dsink<kSinkThreads>, 0);
   return status.ok() ? load_main() : status;
 }
 
@@ -208,7 +193,7 @@ Status launch_passes(const Problem& p, const BackwardWork& work, void* stream, L
   if (status.ok() && p.dq) status = cuda::launch("v2's finish_rows", finish_rows<E, D>, rows, stream, p, work);
   if (status.ok() && p.dsink) {
     const Grid heads{.blocks = p.heads, .threads = kSinkThreads};
-    status = cuda::launch("v2's sum_sinks", sum_sinks<kSinkThreads>, heads, stream, p, work);
+    status = cuda::launch("v2's find_dsink", find_dsink<kSinkThreads>, heads, stream, p, work);
   }
   return status;
 }
