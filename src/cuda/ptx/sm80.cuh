@@ -175,12 +175,20 @@ TILEWISE_DEVICE void red_add(float* p, const float (&x)[4]) {
 }
 
 // --- order between thread blocks -------------------------------------------------------------------
+// Section 8.8, "Release and Acquire Patterns": whoever loads a sum and then fences sees what was written before it was
+// released.
 TILEWISE_DEVICE int load_relaxed(const int* p) {
   int x;
   asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
   return x;
 }
-// What the threads of the warp have written before is there for whoever sees the sum.
+TILEWISE_DEVICE void fence_acquire() {  // before sm_90 there is the one for both directions only
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.acquire.gpu;" ::: "memory");
+#else
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
 TILEWISE_DEVICE void add_release(int* p, int x) {
   delay();
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(p), "r"(x) : "memory");

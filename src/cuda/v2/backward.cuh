@@ -40,7 +40,7 @@ class Backward {
   const KeyBlock<T> block;
   Walk blocks{p, work, block};
   UsedKeys used;
-  const int lane = keep<T>(threadIdx.x % 32), warp = ptx::uniform(threadIdx.x / 32);
+  const int lane = keep<T>(cuda::lane()), warp = ptx::uniform(cuda::warp());
   const int group = warp / T::kParts, part = warp % T::kParts;  // warps of a group share 32 keys
   const int score_key = group * 32 + part / (T::kQueries / T::kOwnQueries) * T::kOwnKeys;
   const int score_query = part % (T::kQueries / T::kOwnQueries) * T::kOwnQueries;
@@ -57,10 +57,11 @@ class Backward {
   const uint32_t p_as_a = keep<T>(ptx::smem_addr(&smem.p[group * 32 + a_row][a_col])), ds_as_a = p_as_a + kProbBytes;
   const uint32_t ds_as_q = keep<T>(ptx::smem_addr(&smem.ds[0][b_row][dq_row + b_col]));
 
-  float dk[2][T::kOwnCols / 8][4] = {}, dv[2][T::kOwnCols / 8][4] = {};
-  float s[kScoreRows][kScoreCols][4], dp[kScoreRows][kScoreCols][4];
-  float dq[kDqRows][T::kDqCols / 8][4];
-  uint32_t p_part[kDepth][2][4], ds_part[kDepth][2][4];  // alone: operands of dV and dK
+  // The warp's accumulators: [16 rows][8 columns] of the tile, 4 elements a lane.
+  float dk[2][T::kOwnCols / 8][4] = {}, dv[2][T::kOwnCols / 8][4] = {};  // [32 keys][own columns]
+  float s[kScoreRows][kScoreCols][4], dp[kScoreRows][kScoreCols][4];     // [own keys][own queries]; s: later P^T
+  float dq[kDqRows][T::kDqCols / 8][4];                                  // [own queries][own columns] of dQ
+  uint32_t p_part[kDepth][2][4], ds_part[kDepth][2][4];  // [queries / 16][32 keys / 16] alone: operands of dV and dK
 
   QueryBlock here = blocks.first(block), next, last;  // in work, to be copied, before it
   QueryBlock owed;                                    // in order and late: whose turn is still to be passed
@@ -126,7 +127,7 @@ class Backward {
     const bool makes_dp = part % 2;
     const int to_other = makes_dp ? -T::kOwnQueries : T::kOwnQueries;
     const uint32_t mine = q_rows + stage * kStageBytes + makes_dp * kDoutAt, theirs = mine + to_other * T::kPitch * 2;
-    float made[2][2 * kTiles][4];  // of its own queries, then of the other's
+    float made[2][2 * kTiles][4];  // [32 keys][queries]: its own, then the other's
     clear(made);
     if (index == 0 && makes_dp) smem.full[0].wait(0);
     multiply<E, kSteps, 2 * kCols, 2, false>(
@@ -486,11 +487,7 @@ __global__ __launch_bounds__(T::kThreads, T::kBlocks) void backward(const __grid
                                                                     const __grid_constant__ BackwardWork work) {
   extern __shared__ __align__(128) uint8_t shared[];
   auto& smem = *reinterpret_cast<BackwardStorage<T>*>(shared);
-  if (work.in_order) {
-    if (threadIdx.x == 0) smem.ticket = atomicAdd(work.ticket, 1);
-    __syncthreads();
-  }
-  Backward<T> backward(p, work, smem, ptx::uniform(work.in_order ? smem.ticket : static_cast<int>(blockIdx.x)));
+  Backward<T> backward(p, work, smem, draw_key_block(work, smem.ticket));
   if (!backward.has_keys()) return;
   backward.walk();
   backward.store();

@@ -49,9 +49,9 @@ template <class T>
 class BackwardF32 {
   using Storage = BackwardF32Storage<T>;
   // Key lane / 4 + i / 2 * 8, query or column 8 n + lane % 4 * 2 + i % 2.
-  using Products = float[1][T::kOwnQueries / 8][4];
-  using Finished = float[1][T::kFinishQueries / 8][4];
-  using Gradient = float[T::kOwnCols / 8][4];
+  using Products = float[1][T::kOwnQueries / 8][4];     // [16 keys][own queries]
+  using Finished = float[1][T::kFinishQueries / 8][4];  // [16 keys][queries that it finishes]
+  using Gradient = float[T::kOwnCols / 8][4];           // [16 keys][own columns]
 
  public:
   TILEWISE_DEVICE BackwardF32(const Problem& problem, const BackwardWork& workspace, Storage& storage)
@@ -86,8 +86,6 @@ class BackwardF32 {
   }
 
  private:
-  static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
-  static TILEWISE_DEVICE int warp() { return threadIdx.x / 32; }
   static TILEWISE_DEVICE int first_key() { return warp() / T::kSharers * 16; }
   static TILEWISE_DEVICE int first_query() { return warp() % T::kSharers / 2 * T::kOwnQueries; }
   static TILEWISE_DEVICE bool makes_dp() { return warp() % 2; }
@@ -196,7 +194,7 @@ class BackwardF32 {
 
   // dQ += dS K, with those of other blocks of keys.
   TILEWISE_DEVICE void add_dq(const QueryBlock& b) {
-    float dq[T::kDqCols / 8][4] = {};
+    float dq[T::kDqCols / 8][4] = {};  // [16 queries][own columns of dQ]
     multiply_f32<T::kKeys / 8, 1>(
         dq, [&](int step, float(&a)[4]) { load_a_columns_f32(a, smem.ds, step * 8, dq_row()); },
         [&](int step, int n, float(&x)[2]) { load_columns_f32(x, smem.k, step * 8, dq_col() + n * 8); });
@@ -218,18 +216,10 @@ class BackwardF32 {
 #pragma unroll
       for (int n = 0; n < T::kOwnCols / 8; ++n) {
         const int column = own_col() + n * 8 + lane() % 4 * 2;
-        if (column < t.shape[3]) store_pair(t, at + column, x[n][r * 2] * by, x[n][r * 2 + 1] * by);
+        if (column >= t.shape[3]) continue;
+        store_gradient_pair(p, t, at + column, x[n][r * 2] * by, x[n][r * 2 + 1] * by);
       }
     }
-  }
-  TILEWISE_DEVICE void store_pair(const Tensor& t, int64_t at, float a, float b) {
-    if (t.type != Type::f32) {
-      *reinterpret_cast<uint32_t*>(t.data + at * 2) = pack_gradient<float>(t, a, b);
-      return;
-    }
-    auto* const to = reinterpret_cast<float2*>(t.data + at * 4);
-    const float2 old = p.accumulate ? *to : float2{0, 0};
-    *to = {old.x + a, old.y + b};
   }
 
   const Problem& p;
@@ -245,11 +235,7 @@ __global__ __launch_bounds__(T::kThreads, T::c.blocks) void backward_f32(const _
                                                                          const __grid_constant__ BackwardWork work) {
   extern __shared__ __align__(128) uint8_t shared[];
   auto& smem = *reinterpret_cast<BackwardF32Storage<T>*>(shared);
-  if (work.in_order) {
-    if (threadIdx.x == 0) smem.ticket = atomicAdd(work.ticket, 1);
-    __syncthreads();
-  }
-  const KeyBlock<T> block(p, work, ptx::uniform(work.in_order ? smem.ticket : static_cast<int>(blockIdx.x)));
+  const KeyBlock<T> block(p, work, draw_key_block(work, smem.ticket));
   if (block.keys_left <= 0) return;
   if (threadIdx.x == 0) smem.block = block;
   __syncthreads();

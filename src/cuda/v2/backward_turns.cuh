@@ -6,6 +6,15 @@
 
 namespace tilewise::cuda::v2 {
 
+// The number of this thread block's block of keys: in order, how many have been started before. Call with all threads.
+TILEWISE_DEVICE int draw_key_block(const BackwardWork& work, int& shared_ticket) {
+  if (work.in_order) {
+    if (threadIdx.x == 0) shared_ticket = atomicAdd(work.ticket, 1);
+    __syncthreads();
+  }
+  return ptx::uniform(work.in_order ? shared_ticket : static_cast<int>(blockIdx.x));
+}
+
 template <class T>
 struct Turns {
   const BackwardWork& work;
@@ -17,11 +26,11 @@ struct Turns {
   }
   TILEWISE_DEVICE int look(const QueryBlock& b) const { return ptx::load_relaxed(of(b)); }
 
-  // `seen`: the turn a while ago. Additions meet in L2, where those before are done once the turn is passed: no read
-  // depends on it, so that it need not acquire. Where bad offsets let sequences overlap, both pass the turn on, and a
-  // wait for exactly this one would never end.
+  // `seen`: the turn a while ago. Where bad offsets let sequences overlap, both pass the turn on, and a wait for
+  // exactly this one would never end. Each lane has seen the turn itself, and its additions come after those before it.
   TILEWISE_DEVICE void await(const QueryBlock& b, int mine, int seen) const {
-    while (ptx::uniform(seen) < mine) seen = look(b);
+    while (!__all_sync(kAllLanes, seen >= mine)) seen = look(b);
+    ptx::fence_acquire();
   }
   TILEWISE_DEVICE void pass(const QueryBlock& b) const {
     __syncwarp();
