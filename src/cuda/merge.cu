@@ -1,6 +1,7 @@
 #include "core/numbers.h"
 #include "core/parts_of_row.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/merge.h"
 

@@ -1,5 +1,6 @@
 #include "core/find_sequence.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/search.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/sequences.h"

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "core/problem.h"
-#include "cuda/common/launch.cuh"
+#include "cuda/common/device.cuh"
 
 namespace tilewise::cuda {
 

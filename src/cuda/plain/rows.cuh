@@ -4,6 +4,7 @@
 
 #include "core/find_keys.h"
 #include "cuda/common/element.cuh"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/scores.cuh"
 #include "cuda/common/token_blocks.cuh"
 #include "cuda/common/warp.cuh"
