@@ -178,7 +178,7 @@ class Backward {
       for (int j = 0; j < 2; ++j) {
         int2 live = {0, used.end};
         if (T::kRanges) {
-          live = copies.live_keys_of(here, query + n * 8 + j);
+          live = live_keys_of(p, work, block, here, query + n * 8 + j);
         } else if (p.causal) {
           live.y = min(live.y, here.m * T::kQueries + query + n * 8 + j - block.diagonal + 1);
         }

@@ -123,9 +123,7 @@ class BiasGradient {
   // The keys of the tile that some of its rows use: x <= j < y.
   TILEWISE_DEVICE int2 live_keys(const BiasTile& at, int64_t work_row) const {
     const int4* from = work_.ranges + ((keys_differ_by_head(p_) ? at.h * work_.rows : 0) + work_row) / kFragmentRows;
-    int4 range = from[0];
-#pragma unroll
-    for (int i = 1; i < T::kQueries / kFragmentRows; ++i) range = add_ranges(range, from[i]);
+    const int4 range = range_of<T::kQueries>(from);
     return {range.x - at.n * T::kKeys, range.y - at.n * T::kKeys};
   }
 

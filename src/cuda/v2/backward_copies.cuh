@@ -45,7 +45,7 @@ class BackwardCopies {
   TILEWISE_DEVICE bool is_dead(const QueryBlock& b, int row, bool whole) const {
     if (!T::kRanges) return b.m * T::kQueries + row < smem_.block.keyless_rows;
     if (whole) return false;
-    const int2 live = live_keys_of(b, row);
+    const int2 live = live_keys_of(p_, work_, block_, b, row);
     return live.x >= live.y;
   }
 
@@ -76,13 +76,6 @@ class BackwardCopies {
 
   TILEWISE_DEVICE BackwardCopies(const Problem& p, const BackwardWork& work, Storage& smem, const KeyBlock<T>& block)
       : p_(p), work_(work), smem_(smem), block_(block) {}
-
-  // The keys of the block that a query of another one uses: x <= j < y.
-  TILEWISE_DEVICE int2 live_keys_of(const QueryBlock& b, int query) const {
-    const int64_t head = keys_differ_by_head(p_) ? b.head : 0;
-    const int2 live = work_.live[head * work_.rows + block_.work_row + b.m * T::kQueries + query];
-    return {live.x - block_.first_key, live.y - block_.first_key};
-  }
 
   // Turns to a block, all pairs of which are live if `whole`, and copies its lse and delta. How many rows of it there
   // are for this thread.

@@ -95,16 +95,6 @@ class BackwardF32 {
   static TILEWISE_DEVICE int dq_row() { return warp() % T::kDqRowParts * 16; }
   static TILEWISE_DEVICE int dq_col() { return warp() / T::kDqRowParts * T::kDqCols; }
 
-  // Of a block of queries, in the workspace.
-  TILEWISE_DEVICE int64_t work_row(const QueryBlock& b) const {
-    return b.head * work.rows + block.work_row + b.m * T::kQueries;
-  }
-  // The keys of the block that one of its queries uses: x <= j < y.
-  TILEWISE_DEVICE int2 live_keys_of(const QueryBlock& b, int query) const {
-    const int2 live = work.live[work_row({b.m, keys_differ_by_head(p) ? b.head : 0}) + query];
-    return {live.x - block.first_key, live.y - block.first_key};
-  }
-
   // ---- Copies. Keys and rows that nobody uses become zeros.
 
   TILEWISE_DEVICE void copy_keys(const UsedKeys& used) {
@@ -118,14 +108,14 @@ class BackwardF32 {
     const int row = b.m * T::kQueries, token = block.first_row + row;
     const auto is_used = [&](int query) {
       if (row + query >= block.rows) return false;
-      const int2 live = whole ? int2{0, 1} : live_keys_of(b, query);
+      const int2 live = whole ? int2{0, 1} : live_keys_of(p, work, block, b, query);
       return live.x < live.y;
     };
     copy_rows<T::kThreads, T::kHeadDim>(smem.q, p.q, p.q.offset(block.q_slot, token, b.head), 0, is_used);
     copy_rows<T::kThreads, T::kHeadDim>(smem.dout, p.dout, p.dout.offset(block.q_slot, token, b.head), 0, is_used);
     if (threadIdx.x < T::kQueries) {
-      smem.lse[threadIdx.x] = work.lse[work_row(b) + threadIdx.x];
-      smem.delta[threadIdx.x] = work.delta[work_row(b) + threadIdx.x];
+      smem.lse[threadIdx.x] = work.lse[work_row_of(work, block, b) + threadIdx.x];
+      smem.delta[threadIdx.x] = work.delta[work_row_of(work, block, b) + threadIdx.x];
     }
   }
 
@@ -183,7 +173,7 @@ class BackwardF32 {
     for (int n = 0; n < T::kFinishQueries / 8; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int2 live = live_keys_of(b, query + n * 8 + j);
+        const int2 live = live_keys_of(p, work, block, b, query + n * 8 + j);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           if (key + r * 8 < live.x || key + r * 8 >= live.y) s[0][n][r * 2 + j] = -INFINITY;
@@ -200,7 +190,8 @@ class BackwardF32 {
         [&](int step, int n, float(&x)[2]) { load_columns_f32(x, smem.k, step * 8, dq_col() + n * 8); });
     const Turns<T> turns{work, block.work_row, warp(), lane()};
     if (work.in_order) turns.await(b, blocks.turn(block, b), turns.look(b));
-    float* const sum = work.dq_sum + (work_row(b) + dq_row()) * T::kHeadDim + dq_col() / 8 * 128 + lane() * 4;
+    float* const sum =
+        work.dq_sum + (work_row_of(work, block, b) + dq_row()) * T::kHeadDim + dq_col() / 8 * 128 + lane() * 4;
 #pragma unroll
     for (int n = 0; n < T::kDqCols / 8; ++n) ptx::red_add(sum + n * 128, dq[n]);
     if (work.in_order) turns.pass(b);

@@ -53,6 +53,20 @@ struct QueryBlock {
   int m, head;
 };
 
+// Its first row in the workspace.
+template <class T>
+TILEWISE_DEVICE int64_t work_row_of(const BackwardWork& work, const KeyBlock<T>& block, const QueryBlock& b) {
+  return b.head * work.rows + block.work_row + b.m * T::kQueries;
+}
+
+// The keys of the block that one of its queries uses: x <= j < y.
+template <class T>
+TILEWISE_DEVICE int2 live_keys_of(const Problem& p, const BackwardWork& work, const KeyBlock<T>& block,
+                                  const QueryBlock& b, int query) {
+  const int2 live = work.live[work_row_of(work, block, {b.m, keys_differ_by_head(p) ? b.head : 0}) + query];
+  return {live.x - block.first_key, live.y - block.first_key};
+}
+
 // Keys of the block that some row may use: the others count as absent, whatever lies there.
 struct UsedKeys {
   int begin, end;
@@ -104,6 +118,15 @@ class SimpleWalk {
 TILEWISE_DEVICE int4 add_ranges(int4 a, int4 b) { return {min(a.x, b.x), max(a.y, b.y), max(a.z, b.z), min(a.w, b.w)}; }
 TILEWISE_DEVICE int4 no_range() { return {INT_MAX, 0, 0, INT_MAX}; }
 
+// Of so many rows, a multiple of kFragmentRows.
+template <int Rows>
+TILEWISE_DEVICE int4 range_of(const int4* from) {
+  int4 sum = from[0];
+#pragma unroll
+  for (int i = 1; i < Rows / kFragmentRows; ++i) sum = add_ranges(sum, from[i]);
+  return sum;
+}
+
 // All masks that are key intervals: looks at the ranges of 32 blocks of queries at a time, one a lane.
 template <class T>
 class RangeWalk {
@@ -121,11 +144,7 @@ class RangeWalk {
   }
 
   TILEWISE_DEVICE int4 range(const Block& block, int m, int head) const {
-    const int4* from = ranges_of(block, head) + m * (T::kQueries / kFragmentRows);
-    int4 sum = from[0];
-#pragma unroll
-    for (int i = 1; i < T::kQueries / kFragmentRows; ++i) sum = add_ranges(sum, from[i]);
-    return sum;
+    return range_of<T::kQueries>(ranges_of(block, head) + m * (T::kQueries / kFragmentRows));
   }
 
   TILEWISE_DEVICE void look(const Block& block, int m, int head) {
