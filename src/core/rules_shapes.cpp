@@ -65,6 +65,8 @@ void check_batches(const Problem& p, const Sizes& sizes, Rules& rules) {
   } else if (!p.batch_index_k) {
     check_extents("k", p.k, {sizes.batch}, rules);
   }
+  rules.require(!p.batch_index_k || slots_k > 0 || p.batch == 0,
+                "k.shape[0] is 0: batch_index_k chooses among its rows");
 }
 
 void check_forms(const Problem& p, const Sizes& sizes, Rules& rules) {
