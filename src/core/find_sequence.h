@@ -14,6 +14,24 @@ TILEWISE_INLINE static void find_slot(const Tensor& offsets, int64_t b, int64_t 
   length = clamp(number_at(offsets, b + 1), first, total) - first;
 }
 
+// What sequence b keeps of these tokens where wrong offsets let sequences overlap: those whose owner a search by
+// halves, as in cuda/common/search.cuh, finds it to be. So no token is that of two, and sequences lie one behind the
+// other.
+TILEWISE_INLINE static void keep_own(const Tensor& offsets, int64_t batch, int64_t b, int64_t& first, int64_t& length) {
+  const int64_t last = first + length;
+  int64_t begin = first, end = last;
+  for (int64_t lo = 0, hi = batch - 1; lo < hi;) {
+    const int64_t middle = lo + (hi - lo + 1) / 2, offset = number_at(offsets, middle);
+    if (middle <= b) {
+      lo = middle, begin = greater(begin, offset);
+    } else {
+      hi = middle - 1, end = lesser(end, offset);
+    }
+  }
+  first = lesser(begin, last);
+  length = greater(0, end - first);
+}
+
 TILEWISE_INLINE static int64_t used_length(const Tensor& lengths, int64_t b, int64_t slot) {
   return lengths ? clamp(number_at(lengths, b), 0, slot) : slot;
 }

@@ -113,6 +113,9 @@ struct Head {
   // By one thread.
   TILEWISE_DEVICE void find(const Problem& p, int64_t b, int64_t first_h, int64_t rows, int64_t block) {
     s = find_sequence(p, b);
+    // Thread blocks find their way by what they leave in the workspace: it must be theirs alone.
+    if (p.packed_q) keep_own(p.cu_seqlens_q, p.batch, b, s.first_row, s.rows);
+    if (p.packed_k) keep_own(p.cu_seqlens_k, p.batch, b, s.first_key, s.keys);
     group = static_cast<int>(p.group());
     h = first_h, h_kv = h / group;
     workspace_row = h * rows + first_workspace_row(p, s, block);
