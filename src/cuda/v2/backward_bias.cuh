@@ -124,7 +124,8 @@ class BiasGradient {
   TILEWISE_DEVICE int2 live_keys(const BiasTile& at, int64_t work_row) const {
     const int4* from = work_.ranges + ((keys_differ_by_head(p_) ? at.h * work_.rows : 0) + work_row) / kFragmentRows;
     const int4 range = range_of<T::kQueries>(from);
-    return {range.x - at.n * T::kKeys, range.y - at.n * T::kKeys};
+    const int keys = int(smem_.sequence.keys);  // wrong offsets may have left the ranges of another sequence
+    return {range.x - at.n * T::kKeys, min(range.y, keys) - at.n * T::kKeys};
   }
 
   // dS of a tile.
