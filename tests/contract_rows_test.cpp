@@ -38,6 +38,24 @@ TEST(ContractC1, ARowThatSeesOnlyTheSinkHasItsLogit) {
   });
 }
 
+TEST(ContractC1, ASinkThatIsNoNumberReachesItsHead) {
+  Case c;
+  c.seqlen_q = 20, c.seqlen_k = 30, c.heads = c.heads_kv = 3, c.causal = true, c.sink = true;
+  CaseData data(c);
+  data.sink.set(-INFINITY, 2);
+  for (const double bad : {kNaN, double{INFINITY}}) {
+    SCOPED_TRACE(bad);
+    data.sink.set(bad, 1);
+    each_kernel(Pass::forward, [&](const Kernel& kernel) {
+      const Outputs o = run(data, kernel);
+      for (int64_t h = 0; h < 3; ++h) {
+        EXPECT_EQ(std::isnan(o.lse.at(0, h, 7)), h == 1);
+        EXPECT_EQ(std::isnan(o.out.at(0, 7, h, 0)), h == 1);
+      }
+    });
+  }
+}
+
 // Each takes every key from some rows: mask, bias of -inf, and both together.
 TEST(ContractC1, RowsWhoseKeysAreMaskedOneByOne) {
   Case c;

@@ -89,7 +89,8 @@ struct ForwardPair {
 
   // O = 0, l = 0, m = -inf; the keys that the rows see. A sink is a key seen before all others whose value is 0.
   TILEWISE_DEVICE void start() const {
-    const float sink = p.sink ? read_element(p.sink, head.h * p.sink.stride[0]) : -INFINITY;
+    float sink = p.sink ? read_element(p.sink, head.h * p.sink.stride[0]) : -INFINITY;
+    if (sink == INFINITY) sink = NAN;  // what exp(sink - m) is
     for (int64_t i = first; i < end; i += step) {
       output_of(i).template clear<T::kOwnCols / 8>();
       if (part != 0) continue;
