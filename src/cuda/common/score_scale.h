@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "core/inline.h"
 #include "cuda/common/logarithms.h"
 
 namespace tilewise::cuda {
@@ -24,6 +25,11 @@ inline ScoreScale score_scale_of(float scale) {
   made.dead = made.log2 > 0 ? -INFINITY : INFINITY;
   made.natural = std::fabs(scale);
   return made;
+}
+
+// What q.k is multiplied by before tanh, under a softcap. Finite, so that 0 stays 0.
+TILEWISE_INLINE float scale_before_tanh(float softmax_scale, float softcap) {
+  return fminf(fmaxf(softmax_scale / softcap, -FLT_MAX), FLT_MAX);
 }
 
 }  // namespace tilewise::cuda

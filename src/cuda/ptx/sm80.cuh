@@ -41,7 +41,7 @@ TILEWISE_DEVICE int thread_index() {
   return x;
 }
 
-// --- asynchronous copies of 16 bytes from global to shared memory ----------------------------
+// --- asynchronous copies of 4 to 16 bytes from global to shared memory ----------------------------
 TILEWISE_DEVICE void cp_async_or_zero(uint32_t dst, const void* src, bool inside) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(inside ? 16 : 0)
                : "memory");
@@ -49,6 +49,11 @@ TILEWISE_DEVICE void cp_async_or_zero(uint32_t dst, const void* src, bool inside
 // The first `bytes` of 16, zeros behind them; with none, src is not looked at.
 TILEWISE_DEVICE void cp_async_first(uint32_t dst, const void* src, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
+}
+// The first `bytes` of 4, 8 or 16, likewise, by way of the L1 cache.
+template <int Size>
+TILEWISE_DEVICE void cp_async_few(uint32_t dst, const void* src, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(dst), "l"(src), "n"(Size), "r"(bytes) : "memory");
 }
 TILEWISE_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most `Pending` of the thread's latest groups are under way.
@@ -198,6 +203,11 @@ TILEWISE_DEVICE void add_release(int* p, int x) {
 TILEWISE_DEVICE float exp2(float x) {
   float y;
   asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+TILEWISE_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 template <class T>
