@@ -474,6 +474,25 @@ TEST_P(Limits, ASinkThatIsNoNumberReachesItsHead) {
   }
 }
 
+// Neighbouring keys of a mask lie together in memory in one of these calls, and not in the other.
+TEST_P(Limits, AMaskGivesTheSameBitsInAnyBatch) {
+  constexpr int64_t kKeys = 201;
+  std::vector<char> masked(2 * kKeys), outs[2];
+  for (size_t i = 0; i < masked.size(); ++i) masked[i] = i % 3 != 0;
+  const DeviceBytes mask(masked.size());
+  CUDA_OK(cudaMemcpy(mask.data(), masked.data(), masked.size(), cudaMemcpyDefault));
+  for (const int64_t batch : {1, 2}) {
+    DeviceCall call(Type::bf16, {.batch = batch, .rows = 70, .keys = kKeys, .heads = 4, .heads_kv = 2}, false);
+    call.a.flags = TW_BATCH_INVARIANT;
+    call.a.softcap = 2;
+    call.a.mask = tw_tensor_of(mask.data(), TW_BOOL, batch, 1, 1, kKeys);
+    RUN_OR_SKIP(call.plan_and_run(false));
+    outs[batch - 1] = call.out.read();
+  }
+  outs[1].resize(outs[0].size());  // of the first sequence
+  EXPECT_TRUE(outs[0] == outs[1]);
+}
+
 // ---- Every form of a call in a captured graph.
 
 TEST_P(Limits, EveryFormOfACallCanBeCaptured) {

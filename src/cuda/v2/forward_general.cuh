@@ -3,11 +3,13 @@
 // while the values before it are multiplied, and the other way round.
 #pragma once
 
-#include "core/find_keys.h"
-#include "cuda/common/scores.cuh"
+#include "cuda/common/joined_lse.cuh"
 #include "cuda/common/softmax.cuh"
+#include "cuda/common/store.cuh"
 #include "cuda/common/tile.cuh"
 #include "cuda/common/tile_f32.cuh"
+#include "cuda/v2/forward_scores.cuh"
+#include "cuda/v2/forward_tiles.h"
 #include "cuda/v2/forward_unit.h"
 #include "cuda/v2/forward_work.cuh"
 
@@ -27,12 +29,8 @@ struct GeneralTile {
 template <class T>
 struct GeneralStorage {
   typename T::Element q[T::kM][T::kPitch], k[T::kN][T::kPitch], v[T::kN][T::kPitch];
-  float own[T::kOwn][T::kThreads];      // scores or probabilities that are finished one by one
+  ScoreStorage<T> scores;
   float shifts[T::kThreads][T::kRows];  // of far rows
-  Sequence sequence;
-  KeyRange live[T::kM];         // keys of each row
-  RowsRange ranges[T::kWarps];  // what the rows of a warp have in common
-  KeyRange keys;                // that any row of the tile sees
 };
 
 // One block of rows of one head.
@@ -40,59 +38,45 @@ template <class T>
 class GeneralForward {
   using E = typename T::Element;
   using Storage = GeneralStorage<T>;
-  using Scores =
-      float[T::kStrips][T::kN / 8][4];  // [keys / 8]: row lane / 4 + i / 2 * 8, key 8 n + lane % 4 * 2 + i % 2
+  using Scores = typename GeneralScores<T>::Scores;
   using Output = float[T::kStrips][T::kHeadDim / 8][4];  // [columns / 8], likewise
 
  public:
   TILEWISE_DEVICE GeneralForward(const Problem& p, const ForwardSchedule& plan, Storage& smem, const ForwardWork& work)
-      : p_(p), plan_(plan), smem_(smem), h_(work.head), kv_(plan.group.quotient(work.head)) {
-    first_row_ = work.row_block * T::kM;
-  }
+      : p_(p),
+        plan_(plan),
+        smem_(smem),
+        h_(work.head),
+        kv_(plan.group.quotient(work.head)),
+        first_row_(int64_t{work.row_block} * T::kM),
+        scores_(p, plan, smem.scores, h_, first_row_) {}
 
-  // The live keys of the rows, and what a warp's rows have in common. False: there are no such rows.
-  TILEWISE_DEVICE bool find_rows(int sequence) {
-    const Sequence s = find_sequence(p_, sequence);
-    rows_ = static_cast<int>(lesser(T::kM, s.rows - first_row_));
-    if (rows_ <= 0) return false;
-    if (threadIdx.x == 0) smem_.sequence = s;
-    for (int r = threadIdx.x; r < T::kM; r += T::kThreads) {
-      smem_.live[r] = r < rows_ ? find_live_keys(p_, s, h_, first_row_ + r) : KeyRange{};
-    }
-    __syncthreads();
-    RowsRange own;
-    const int first = warp() * 16 * T::kStrips;
-    for (int r = first; r < min(first + 16 * T::kStrips, rows_); ++r) own.add(smem_.live[r]);
-    if (lane() == 0) smem_.ranges[warp()] = own;
-    __syncthreads();
-    RowsRange all;
-    for (const RowsRange& range : smem_.ranges) all.add(range);
-    if (threadIdx.x == 0) smem_.keys = all.hull();
-    __syncthreads();
-    return true;
-  }
+  TILEWISE_DEVICE bool find_rows(int sequence) { return scores_.find_rows(sequence); }  // false: there are none
 
   TILEWISE_DEVICE void add_all_keys() {
-    copy(smem_.q, p_.q, row_offset(p_.q, smem_.sequence, first_row_, h_), p_.q.stride[1], {0, rows_});
-    const KeyRange keys = smem_.keys;
+    copy(smem_.q, p_.q, row_offset(p_.q, scores_.sequence(), first_row_, h_), p_.q.stride[1], {0, scores_.rows()});
+    const KeyRange keys = scores_.keys();
     const int last = static_cast<int>(ceil_div(keys.hi, T::kN)) - 1, first = static_cast<int>(keys.lo / T::kN);
     if (!keys.empty()) copy_keys(last);
     for (int n = last; n >= first && !keys.empty(); --n) {
       const int64_t key = int64_t{n} * T::kN;
-      const bool used = !own_range().dead(key, key + T::kN);
+      const bool used = scores_.used(key);
       Scores s = {};
       ptx::cp_async_wait_all();  // K
       __syncthreads();           // all have it, and are done with V
       copy_values(n);
-      if (used) multiply_scores(s);
+      if (used) {
+        if (plan_.fetches) scores_.fetch(key);
+        multiply_scores(s);
+      }
       ptx::cp_async_wait_all();  // V
       __syncthreads();           // all have it, and are done with K
       if (n > first) copy_keys(n - 1);
       if (!used) continue;
-      mask(s, key);
+      scores_.finish(s, key);
       raise_reference(s);
       exponentiate(s);
-      if (p_.dropout.threshold > 0) drop(s, key);
+      if (p_.dropout.threshold > 0) scores_.drop(s, key);
       multiply_output(s);
     }
     ptx::cp_async_wait_all();
@@ -102,20 +86,14 @@ class GeneralForward {
 #pragma unroll
     for (int r = 0; r < T::kRows; ++r) {
       softmax_.sum[r] = quad_sum(softmax_.sum[r]);
-      if (own_row(r) < rows_) store_row(r);
+      if (own_row(r) < scores_.rows()) store_row(r);
     }
   }
 
  private:
-  static TILEWISE_DEVICE int lane() { return threadIdx.x % 32; }
-  static TILEWISE_DEVICE int warp() { return threadIdx.x / 32; }
-  static TILEWISE_DEVICE int own_row(int r) { return warp() * 16 * T::kStrips + lane() / 4 + r * 8; }  // in the tile
-  TILEWISE_DEVICE const RowsRange& own_range() const { return smem_.ranges[warp()]; }
-  static TILEWISE_DEVICE int own_column() { return lane() % 4 * 2; }  // the first of eight
-
-  // The scores of a thread by number, and the number of the one of row r and its column c.
-  static TILEWISE_DEVICE float& score(Scores& s, int i) { return s[i / (T::kN / 2)][i / 4 % (T::kN / 8)][i % 4]; }
-  static TILEWISE_DEVICE int place_of(int r, int c) { return r / 2 * (T::kN / 2) + c / 2 * 4 + r % 2 * 2 + c % 2; }
+  static TILEWISE_DEVICE int own_row(int r) { return GeneralScores<T>::own_row(r); }
+  static TILEWISE_DEVICE int own_column() { return GeneralScores<T>::own_column(); }
+  static TILEWISE_DEVICE float& score(Scores& s, int i) { return GeneralScores<T>::score(s, i); }
 
   // ---- Copies. What lies outside of `rows` or past the head size becomes zeros: nobody looks at it.
 
@@ -131,8 +109,20 @@ class GeneralForward {
     }
   }
   TILEWISE_DEVICE void copy_block(E (&to)[T::kN][T::kPitch], const Tensor& t, int n) {
-    const int64_t key = int64_t{n} * T::kN;
-    copy(to, t, key_offset(t, smem_.sequence, key, kv_), t.stride[1], {smem_.keys.lo - key, smem_.keys.hi - key});
+    const int64_t key = int64_t{n} * T::kN, offset = key_offset(t, scores_.sequence(), key, kv_), stride = t.stride[1];
+    const KeyRange inside{scores_.keys().lo - key, scores_.keys().hi - key};
+    if constexpr (std::is_same_v<E, float>) {
+      copy(to, t, offset, stride, inside);
+    } else {
+      using Copy = RowCopy<T, T::kN>;
+      const E* from = reinterpret_cast<const E*>(t.data) + offset + Copy::row() * stride + Copy::col();
+      const uint32_t at = ptx::smem_addr(&to[Copy::row()][Copy::col()]);
+      const int first = static_cast<int>(greater(inside.lo, 0)), end = static_cast<int>(lesser(inside.hi, T::kN));
+#pragma unroll
+      for (int i = 0; i < Copy::kPasses; ++i) {
+        Copy::pass_within(i, at, from, stride, end, static_cast<int>(t.shape[3]), first);
+      }
+    }
   }
   TILEWISE_DEVICE void copy_keys(int n) { copy_block(smem_.k, p_.k, n); }
   TILEWISE_DEVICE void copy_values(int n) { copy_block(smem_.v, p_.v, n); }
@@ -160,59 +150,6 @@ class GeneralForward {
     }
   }
 
-  // ---- Masks and terms of scores.
-
-  TILEWISE_DEVICE ScoreRow score_row_of(int r) const {
-    return score_row(p_, smem_.sequence, h_, first_row_ + min(own_row(r), rows_ - 1));
-  }
-
-  // f(row, key, x) for each x of a thread, one by one: they take turns through shared memory, so that this is written,
-  // and compiled, once and not for each register. Its own rows' live keys only; `dead` becomes of the others.
-  template <class F>
-  TILEWISE_DEVICE void each(Scores& s, int64_t key, float dead, F&& f) {
-#pragma unroll
-    for (int i = 0; i < T::kOwn; ++i) smem_.own[i][threadIdx.x] = score(s, i);
-#pragma unroll 1
-    for (int r = 0; r < T::kRows; ++r) {
-      const ScoreRow row = score_row_of(r);
-      const KeyRange live = smem_.live[own_row(r)];
-#pragma unroll 1
-      for (int c = 0; c < T::kN / 4; ++c) {
-        const int64_t j = key + c / 2 * 8 + own_column() + c % 2;
-        float& x = smem_.own[place_of(r, c)][threadIdx.x];
-        x = j >= live.lo && j < live.hi ? f(row, j, x) : dead;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < T::kOwn; ++i) score(s, i) = smem_.own[i][threadIdx.x];
-  }
-
-  TILEWISE_DEVICE void mask(Scores& s, int64_t key) {
-    if (plan_.finishes_scores || p_.mask) {
-      each(s, key, plan_.scale.dead, [&](const ScoreRow& row, int64_t j, float x) {
-        if (is_masked(p_, smem_.sequence, row.h, row.i, j)) return plan_.scale.dead;
-        return plan_.finishes_scores ? score_of(p_, smem_.sequence, row, j, x).value : x;
-      });
-    } else if (!own_range().whole(key, key + T::kN)) {
-      mask_intervals(s, key);
-    }
-  }
-  TILEWISE_DEVICE void mask_intervals(Scores& s, int64_t key) {
-#pragma unroll
-    for (int r = 0; r < T::kRows; ++r) {
-      const KeyRange live = smem_.live[own_row(r)];
-      const int64_t origin = key + own_column();
-      const int lo = static_cast<int>(clamp(live.lo - origin, -1, T::kN)),
-                hi = static_cast<int>(clamp(live.hi - origin, -1, T::kN));
-#pragma unroll
-      for (int c = 0; c < T::kN / 4; ++c) {
-        const int j = c / 2 * 8 + c % 2;
-        float& x = score(s, place_of(r, c));
-        x = j >= lo && j < hi ? x : plan_.scale.dead;
-      }
-    }
-  }
-
   // ---- P = softmax(S), without its division.
 
   TILEWISE_DEVICE void raise_reference(Scores& s) {
@@ -229,11 +166,6 @@ class GeneralForward {
       x = ptx::exp2(fmaf(x, plan_.scale.log2, -softmax_.ref[r]));
       softmax_.sum[r] += x;
     }
-  }
-  TILEWISE_DEVICE void drop(Scores& s, int64_t key) {
-    const uint64_t seed = dropout_key(p_);
-    each(s, key, 0,
-         [&](const ScoreRow& row, int64_t j, float x) { return x * dropout_of(p_, seed, smem_.sequence, row, j); });
   }
 
   // ---- O += P V.
@@ -263,28 +195,17 @@ class GeneralForward {
 
   // ---- O and LSE, with the sink and the result over other keys.
 
-  struct Merged {
-    float lse, weight;  // of what joins; what was there is multiplied by `rest`
-    float rest;
-  };
-  static TILEWISE_DEVICE Merged join(float lse, float other) {
-    if (other == -INFINITY) return {lse, 0, 1};
-    if (lse == -INFINITY) return {other, 1, 0};
-    const float top = fmaxf(lse, other), total = top + logf(expf(lse - top) + expf(other - top));
-    return {total, expf(other - total), expf(lse - total)};
-  }
-
   TILEWISE_DEVICE void store_row(int r) {
-    const Sequence& s = smem_.sequence;
+    const Sequence& s = scores_.sequence();
     const int64_t i = first_row_ + own_row(r);
     float lse = softmax_.lse(r, smem_.shifts[threadIdx.x], plan_.scale), factor = softmax_.inverse(r), prior_weight = 0;
     if (p_.sink) {
-      const Merged with_sink = join(lse, read_element(p_.sink, p_.sink.offset(h_, 0, 0)));
-      lse = with_sink.lse, factor *= with_sink.rest;
+      const JoinedLse joined = join(lse, read_element(p_.sink, p_.sink.offset(h_, 0, 0)));
+      lse = joined.lse, factor *= joined.own;
     }
     if (p_.prior_out) {
-      const Merged with_prior = join(lse, read_element(p_.prior_lse, lse_offset(p_.prior_lse, s, i, h_)));
-      lse = with_prior.lse, factor *= with_prior.rest, prior_weight = with_prior.weight;
+      const JoinedLse joined = join(lse, read_element(p_.prior_lse, lse_offset(p_.prior_lse, s, i, h_)));
+      lse = joined.lse, factor *= joined.own, prior_weight = joined.joining;
     }
     if (p_.lse && lane() % 4 == 0) write_element(p_.lse, lse_offset(p_.lse, s, i, h_), lse);
     const int64_t to = row_offset(p_.out, s, i, h_), from = p_.prior_out ? row_offset(p_.prior_out, s, i, h_) : 0;
@@ -298,11 +219,7 @@ class GeneralForward {
         x[c] = factor == 0 ? 0 : o_[r / 2][n][r % 2 * 2 + c] * factor;
         if (prior_weight != 0) x[c] += prior_weight * read_element(p_.prior_out, from + column + c);
       }
-      if (p_.out.type == Type::f32) {
-        *reinterpret_cast<float2*>(reinterpret_cast<float*>(p_.out.data) + to + column) = make_float2(x[0], x[1]);
-      } else if constexpr (!std::is_same_v<E, float>) {
-        *reinterpret_cast<uint32_t*>(reinterpret_cast<E*>(p_.out.data) + to + column) = ptx::pack<E>(x[0], x[1]);
-      }
+      store_pair(p_.out, to + column, x[0], x[1]);
     }
   }
 
@@ -311,7 +228,7 @@ class GeneralForward {
   Storage& smem_;
   int h_, kv_;         // head of q, of k and v
   int64_t first_row_;  // of the tile, in its sequence
-  int rows_ = 0;       // of the tile
+  GeneralScores<T> scores_;
   SoftmaxRows<T::kStrips> softmax_;
   Output o_ = {};
 };

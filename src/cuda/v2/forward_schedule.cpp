@@ -10,6 +10,20 @@ constexpr int64_t kMost = int64_t{1} << 30;  // of what is counted in 32 bits, w
 // Bytes of L2 that the keys and values of a section may fill: tuned where L2 holds 50 MB.
 constexpr int64_t kCachedBytes = int64_t{32} << 20;
 
+// Whether rows can be copied in pieces of so many bytes.
+bool comes_in(int64_t bytes, const Tensor& t) {
+  const auto fit = [&](int64_t elements) { return elements * size_of(t.type) % bytes == 0; };
+  return t.stride[3] == 1 && fit(t.stride[0]) && fit(t.stride[1]) && fit(t.stride[2]) &&
+         reinterpret_cast<uintptr_t>(t.data) % bytes == 0;
+}
+
+// Bytes of a piece of eight keys or a part of them; 0 if elements have to be read one by one.
+uint8_t piece_of(const Tensor& t) {
+  constexpr uint8_t kLeast = 4;
+  const auto most = static_cast<uint8_t>(lesser(8 * size_of(t.type), 16));
+  return comes_in(most, t) ? most : comes_in(kLeast, t) ? kLeast : 0;
+}
+
 }  // namespace
 
 Divisor divisor_of(int64_t value) {
@@ -33,6 +47,15 @@ ForwardSchedule schedule_of(const Problem& p, int rows_of_tile) {
   made.keys = static_cast<int>(p.causal && p.top_left ? lesser(p.max_keys, p.max_rows) : p.max_keys);
   made.diagonal = static_cast<int>(p.top_left ? 0 : p.max_keys - p.max_rows);
   made.finishes_scores = p.softcap != 0 || p.bias || p.alibi_slopes;
+  if (p.bias) made.bias_piece = piece_of(p.bias);
+  if (p.mask) made.mask_piece = piece_of(p.mask);
+  made.scores_in_turns = (p.bias && made.bias_piece == 0) || (p.mask && made.mask_piece == 0) ||
+                         (p.bias && p.mask) ||                         // there is room for one of them
+                         (p.batch_invariant && (p.bias || p.mask)) ||  // strides depend on the batch
+                         (p.alibi_slopes && p.k_positions);
+  made.plain_scores = !made.finishes_scores && !p.mask;
+  made.fetches = (p.bias || p.mask) && !made.scores_in_turns;
+  if (p.softcap != 0) made.scale_before_tanh = scale_before_tanh(p.softmax_scale, p.softcap);
   made.scale = score_scale_of(made.finishes_scores ? 1 : p.softmax_scale);
   return made;
 }

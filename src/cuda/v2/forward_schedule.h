@@ -32,6 +32,12 @@ struct ForwardSchedule {
   int rows = 0, keys = 0;        // of a sequence; the last keys are not counted if no row sees them
   int diagonal = 0;              // causal: row i sees keys up to i + diagonal
   bool finishes_scores = false;  // scores have terms beyond their scale: they come finished, in natural units
+  bool plain_scores = true;      // they have neither terms nor `mask`
+  bool fetches = false;          // what `bias` or `mask` has for them
+  bool scores_in_turns = false;  // terms and `mask` pair by pair: not all of them come in pieces
+  uint8_t bias_piece = 0;        // bytes of `bias` that are copied together
+  uint8_t mask_piece = 0;        // of `mask`
+  float scale_before_tanh = 0;   // under a softcap
   ScoreScale scale;              // what is left to do
 };
 
