@@ -3,7 +3,9 @@
 #pragma once
 
 #include "cuda/common/logarithms.h"
+#include "cuda/common/score_scale.h"
 #include "cuda/common/scores.cuh"
+#include "cuda/common/tanh.cuh"
 #include "cuda/v2/backward_unit.h"
 
 namespace tilewise::cuda::v2 {
@@ -45,6 +47,19 @@ class PairTerms {
     });
   }
 
+  TILEWISE_DEVICE void add_alibi(Pairs& s) {
+    const float slope = alibi_slope_of(p_, s_, head_);
+    if (p_.q_positions || p_.k_positions) {
+      each(s, [&](float& x, int r, int n, int j) {
+        const int64_t distance = find_row_position(p_, s_, row(n, j)) - find_key_position(p_, s_, key(r));
+        x -= slope * static_cast<float>(distance < 0 ? -distance : distance);
+      });
+    } else {
+      const float first = static_cast<float>(find_row_position(p_, s_, first_row_) - first_key_);
+      each(s, [&](float& x, int r, int n, int j) { x -= slope * fabsf(first + static_cast<float>((n - r) * 8 + j)); });
+    }
+  }
+
  public:
   // first_key, first_row: of the lane's first pair. Pairs past the sequence read the terms of its last row or key.
   TILEWISE_DEVICE PairTerms(const Problem& p, const Sequence& s, int head, int first_key, int first_row)
@@ -65,14 +80,12 @@ class PairTerms {
       const float z = kept_ >> bit(r, n, j) & 1 ? p_.dropout.keep_scale : 0;
       g = z * g - delta[n * 8 + j];
     });
-    each(s, [&](float& x, int, int, int) { x *= p_.softmax_scale; });
     if (p_.softcap != 0) {
-#pragma unroll
-      for (int i = 0; i < Rows * Cols * 4; ++i) {
-        const Capped capped = cap_score(p_, s[i / (Cols * 4)][i / 4 % Cols][i % 4]);
-        s[i / (Cols * 4)][i / 4 % Cols][i % 4] = capped.value;
-        if (kSlope) dp[i / (Cols * 4)][i / 4 % Cols][i % 4] *= capped.slope;
-      }
+      cap_scores(s, scale_before_tanh(p_.softmax_scale, p_.softcap), p_.softcap, [&](int i, float t) {
+        if (kSlope) dp[i / (Cols * 4)][i / 4 % Cols][i % 4] *= fmaf(-t, t, 1.f);
+      });
+    } else {
+      each(s, [&](float& x, int, int, int) { x *= p_.softmax_scale; });
     }
     if (p_.bias) {
       if (p_.bias.type == Type::f16) {
@@ -83,13 +96,7 @@ class PairTerms {
         add_bias<float>(s);
       }
     }
-    if (p_.alibi_slopes) {
-      const float slope = alibi_slope_of(p_, s_, head_);
-      each(s, [&](float& x, int r, int n, int j) {
-        const int64_t distance = find_row_position(p_, s_, row(n, j)) - find_key_position(p_, s_, key(r));
-        x -= slope * static_cast<float>(distance < 0 ? -distance : distance);
-      });
-    }
+    if (p_.alibi_slopes) add_alibi(s);
     if (p_.mask) {
       each(s, [&](float& x, int r, int n, int j) {
         if (is_masked(p_, s_, head_, row(n, j), key(r))) x = -INFINITY;
