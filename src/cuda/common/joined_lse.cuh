@@ -9,8 +9,12 @@ namespace tilewise::cuda {
 
 struct JoinedLse {
   float lse;           // of both sets; -inf: they are empty
-  float own, joining;  // what O of each is multiplied by; 0: it is not to be looked at, as the set is empty or all of
-                       // its weight is lost
+  float own, joining;  // the weights of O of each
+
+  // Of an element of O. What has no weight is not looked at: it may be NaN, as the set is empty or all of it is lost.
+  TILEWISE_DEVICE float of(float own_out, float joining_out) const {
+    return (own == 0 ? 0 : own * own_out) + (joining == 0 ? 0 : joining * joining_out);
+  }
 };
 
 TILEWISE_DEVICE JoinedLse join(float lse, float joining) {

@@ -38,7 +38,7 @@ struct SoftmaxRow {
   TILEWISE_DEVICE void merge(const float (&prior_out)[kStrips], const JoinedLse& joined) {
     if (joined.joining == 0) return;
 #pragma unroll
-    for (int c = 0; c < kStrips; ++c) out[c] = joined.own * out[c] + joined.joining * prior_out[c];
+    for (int c = 0; c < kStrips; ++c) out[c] = joined.of(out[c], prior_out[c]);
   }
 };
 

@@ -174,7 +174,7 @@ struct RowProduct {
     float before[kPiece];
     load_piece(p.prior_out, row_offset(p.prior_out, s, i, h), d, before);
 #pragma unroll
-    for (int n = 0; n < kPiece; ++n) x[n] = joined.own * x[n] + joined.joining * before[n];
+    for (int n = 0; n < kPiece; ++n) x[n] = joined.of(x[n], before[n]);
   }
 
   TILEWISE_DEVICE void store_dq(int64_t i, int64_t d, float (&x)[kPiece]) const {
