@@ -367,28 +367,6 @@ void add_outputs(List& list) {
   list.push_back(c);
 }
 
-// Terms that come in pieces of two or four keys, in rows that begin and end anywhere in a piece; scores near their
-// softcap and far below it.
-void add_pieces_of_terms(List& list) {
-  for (const auto& [keys, dim] : {std::pair<int64_t, int64_t>{200, 64}, {201, 64}, {202, 64}, {204, 64}, {200, 256}}) {
-    for (const Type type : {Type::f32, Type::f16, Type::bf16}) {
-      Case plain = shape(2, 70, keys, 4, 2, dim);
-      plain.type = plain.bias_type = type, plain.causal = true;
-      const auto add = [&](auto change) {
-        Case c = plain;
-        change(c);
-        list.push_back(c);
-      };
-      add([](Case& c) { c.bias = "bhqk", c.dbias = true; });
-      add([](Case& c) { c.bias = "11qk", c.bias_type = Type::f32, c.softcap = 20, c.alibi = "1h"; });
-      add([](Case& c) { c.mask = "1hqk", c.causal = false; });
-      add([](Case& c) { c.mask = "b11k", c.alibi = "bh", c.mask_tail = c.seqlen_k / 8 * 4; });
-      add([](Case& c) { c.softcap = 1, c.scale = 0.5f; });
-      add([](Case& c) { c.mask = c.bias = "b1qk", c.softcap = 5; });
-    }
-  }
-}
-
 List make_all() {
   List list;
   add_lengths(list);
@@ -404,7 +382,6 @@ List make_all() {
   add_packed(list);
   add_fills(list);
   add_outputs(list);
-  add_pieces_of_terms(list);
   return list;
 }
 
