@@ -77,6 +77,9 @@ Choice choice_of(const Problem& p, const Settings& settings) {
 
 // L2 that the rows of a section may fill.
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
+// In order and without a mask, the thread blocks of a head go through its rows one behind the other, so that they share
+// what L2 has of them anyway, and the last one begins late: less so if several heads share the GPU (1 % of a pass).
+constexpr int64_t kHeadsInOrder = 4;
 
 BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   const BackwardTile& tile = choice.tile;
@@ -97,7 +100,9 @@ BackwardWork work_of(const Problem& p, const Choice& choice, Carver& carver) {
   if (choice.mask == BackwardMask::general) work.lse_unit = 1;
   work.row_blocks = static_cast<int>(round_up(p.max_rows, kRowStep) / kFragmentRows);
   work.key_blocks = static_cast<int>(ceil_div(p.max_keys, tile.keys()));
-  work.section = static_cast<int>(clamp(kSectionBytes / greater(1, pair_bytes), 1, greater(1, pairs)));
+  const int64_t least = work.in_order && choice.mask == BackwardMask::simple && !p.causal ? kHeadsInOrder : 1;
+  const int64_t section = greater(least, kSectionBytes / greater(1, pair_bytes));
+  work.section = static_cast<int>(lesser(section, greater(1, pairs)));
   if (p.dq) work.dq_sum = carver.take<float>(rows * tile.head_dim);
   work.lse = carver.take<float>(rows);
   work.delta = carver.take<float>(rows);
