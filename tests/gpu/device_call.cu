@@ -144,6 +144,22 @@ Status DeviceCall::plan_and_run(bool backward) {
   return status;
 }
 
+Status both_passes(DeviceCall& call) {
+  Status status = call.plan_and_run(false);
+  if (status.ok()) status = call.plan_and_run(true);
+  return status;
+}
+
+std::vector<const DeviceBytes*> all_results(const DeviceCall& call) {
+  return {&call.out, &call.lse, &call.dq, &call.dk, &call.dv};
+}
+
+std::vector<std::vector<char>> read_results(const DeviceCall& call) {
+  std::vector<std::vector<char>> bytes;
+  for (const DeviceBytes* result : all_results(call)) bytes.push_back(result->read());
+  return bytes;
+}
+
 std::vector<double> read(const DeviceBytes& tensor, Type type, int64_t first, int64_t count) {
   const int64_t size = size_of(type);
   std::vector<char> bytes(static_cast<size_t>(count * size));

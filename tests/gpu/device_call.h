@@ -57,6 +57,9 @@ struct Sizes {
   int64_t batch = 1, rows = 1, keys = 1, heads = 1, heads_kv = 1, dim = 64;
 };
 
+inline constexpr Sizes kSmall = {.batch = 2, .rows = 70, .keys = 90, .heads = 4, .heads_kv = 2, .dim = 64};
+inline constexpr Sizes kSquare = {.batch = 2, .rows = 90, .keys = 90, .heads = 3, .heads_kv = 3, .dim = 64};
+
 struct DeviceCall {
   DeviceCall(Type type, Sizes sizes, bool with_gradients);
   bool has_memory() const;  // false: the GPU is too small
@@ -76,6 +79,10 @@ struct DeviceCall {
   tw_plan plans[2];
   DeviceBytes workspaces[2];
 };
+
+Status both_passes(DeviceCall& call);
+std::vector<const DeviceBytes*> all_results(const DeviceCall& call);
+std::vector<std::vector<char>> read_results(const DeviceCall& call);
 
 std::vector<double> read(const DeviceBytes& tensor, Type type, int64_t first, int64_t count);
 
