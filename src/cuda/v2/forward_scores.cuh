@@ -189,18 +189,22 @@ class GeneralScores {
     if (p_.mask) mask_pairs(s);
   }
 
-  // add(r, n): what joins the two scores of pair n of row r.
-  template <class Add>
-  static TILEWISE_DEVICE void add_to_pairs(Scores& s, Add&& add) {
+  // visit(x, r, n): x[2], the scores of pair n of row r.
+  template <class Visit>
+  static TILEWISE_DEVICE void each_pair(Scores& s, Visit&& visit) {
 #pragma unroll
     for (int r = 0; r < T::kRows; ++r) {
 #pragma unroll
-      for (int n = 0; n < T::kN / 8; ++n) {
-        float* x = &s[r / 2][n][r % 2 * 2];
-        const float2 term = add(r, n);
-        x[0] += term.x, x[1] += term.y;
-      }
+      for (int n = 0; n < T::kN / 8; ++n) visit(&s[r / 2][n][r % 2 * 2], r, n);
     }
+  }
+  // add(r, n): what joins the two.
+  template <class Add>
+  static TILEWISE_DEVICE void add_to_pairs(Scores& s, Add&& add) {
+    each_pair(s, [&](float* x, int r, int n) {
+      const float2 term = add(r, n);
+      x[0] += term.x, x[1] += term.y;
+    });
   }
   TILEWISE_DEVICE void add_bias(Scores& s) {
     if (p_.bias.type == Type::f32) {
@@ -236,29 +240,19 @@ class GeneralScores {
       *reinterpret_cast<uint4*>(eight<2>(0, i)) = {block.word[0], block.word[1], block.word[2], block.word[3]};
     }
     __syncwarp();
-#pragma unroll
-    for (int r = 0; r < T::kRows; ++r) {
-#pragma unroll
-      for (int n = 0; n < T::kN / 8; ++n) {
-        float* x = &s[r / 2][n][r % 2 * 2];
-        const uint32_t word = pair<uint32_t>(r, n);
-        x[0] *= dropout_factor(p_, word & 0xffff);
-        x[1] *= dropout_factor(p_, word >> 16);
-      }
-    }
+    each_pair(s, [&](float* x, int r, int n) {
+      const uint32_t word = pair<uint32_t>(r, n);
+      x[0] *= dropout_factor(p_, word & 0xffff);
+      x[1] *= dropout_factor(p_, word >> 16);
+    });
   }
 
   TILEWISE_DEVICE void mask_pairs(Scores& s) {
-#pragma unroll
-    for (int r = 0; r < T::kRows; ++r) {
-#pragma unroll
-      for (int n = 0; n < T::kN / 8; ++n) {
-        float* x = &s[r / 2][n][r % 2 * 2];
-        const uint32_t live = pair<uint16_t>(r, n);
-        x[0] = live & 0xff ? x[0] : plan_.scale.dead;
-        x[1] = live >> 8 ? x[1] : plan_.scale.dead;
-      }
-    }
+    each_pair(s, [&](float* x, int r, int n) {
+      const uint32_t live = pair<uint16_t>(r, n);
+      x[0] = live & 0xff ? x[0] : plan_.scale.dead;
+      x[1] = live >> 8 ? x[1] : plan_.scale.dead;
+    });
   }
   TILEWISE_DEVICE void mask_intervals(Scores& s, int64_t key) {
 #pragma unroll
